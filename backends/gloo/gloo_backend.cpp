@@ -21,12 +21,14 @@
 #include <cstring>
 #include <iostream>
 #include <numeric>
+#include <thread>
 
 #include "backends/recorded/c10d_store.hpp"
 #include "backends/recorded/recorded_backend.hpp"
 #include "backends/sockets/listening_socket.hpp"
 #include "backends/watch/watched_rank.hpp"
 #include "reference/core/error_text.hpp"
+#include "reference/core/system/print_warning.hpp"
 #include "reference/core/system/resource_limits.hpp"
 
 namespace accel::gloo {
@@ -52,16 +54,30 @@ std::shared_ptr<::gloo::transport::Device> tcp_device(const GlooOptions& options
                    : c10d::ProcessGroupGloo::createDeviceForHostname(options.hostname);
 }
 
+using Addresses = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
+
+Addresses addresses_of(const std::string& host, std::chrono::milliseconds patience) {
+  constexpr std::chrono::seconds kPause{1};
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  const auto begin = std::chrono::steady_clock::now();
+  for (bool is_first = true;; is_first = false) {
+    const int problem = getaddrinfo(host.c_str(), "9", &hints, &found);
+    if (problem == 0) return {found, &freeaddrinfo};
+    const bool may_appear = problem == EAI_AGAIN || problem == EAI_NONAME || problem == EAI_NODATA;
+    if (!may_appear || std::chrono::steady_clock::now() - begin >= patience)
+      throw CommError(fmt::format("MASTER_ADDR: {}: {}", host, gai_strerror(problem)));
+    if (is_first) print_warning(fmt::format("MASTER_ADDR: {} is unknown; waiting for the pod of rank 0", host));
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
 }  // namespace
 
 // Connecting a datagram socket sends nothing; the kernel only selects the route and with it the local address. The port
 // does not matter.
-std::string local_address_for(const std::string& host) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_DGRAM;
-  const int problem = getaddrinfo(host.c_str(), "9", &hints, &found);
-  if (problem != 0) throw CommError(fmt::format("MASTER_ADDR: {}: {}", host, gai_strerror(problem)));
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
+std::string local_address_for(const std::string& host, std::chrono::milliseconds patience) {
+  const auto addresses = addresses_of(host, patience);
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
   auto* const any = reinterpret_cast<sockaddr*>(&address);
@@ -180,10 +196,16 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
   };
 }
 
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options) {
+LaunchEnvironment with_local_place(const LaunchEnvironment& launch, const c10::intrusive_ptr<c10d::Store>& store) {
+  recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
+  return recorder::with_local_place(launch, job_store);
+}
+
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options) {
+  auto store = connect_store(of_launcher, options.timeout);
+  const auto launch = with_local_place(of_launcher, store);
   auto context = make_context(launch);
   context->backend = "gloo";
-  auto store = connect_store(launch, options.timeout);
   auto recorded = options;
   recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
   recorded.recorder = recorder::make_recorder(launch, job_store);

@@ -30,8 +30,9 @@ struct GlooOptions {
 };
 
 /// Returns the address of this machine's interface on the route to `host`, where ranks on other machines can reach it.
-/// Throws CommError if there is no route.
-std::string local_address_for(const std::string& host);
+/// Throws CommError if there is no route, or if the name is unknown after `patience`: that of a pod of Kubernetes is
+/// known once it runs.
+std::string local_address_for(const std::string& host, std::chrono::milliseconds patience = {});
 
 /// Joins only the Gloo part of a group, for a group that has another backend for its GPUs. As `make_group`.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank,
@@ -55,10 +56,13 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
 /// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. Rank 0 serves
 /// the TCPStore unless torchrun's agent does. Throws ConfigError if the port is in use, and CommError if the other
 /// ranks do not join within the timeout.
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const GlooOptions& options);
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options);
 
 /// Connects to the TCPStore of a job. Keys have a prefix per restart, so an attempt does not read those of the last
 /// one.
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout);
+
+/// recorder::with_local_place through the store of the job.
+LaunchEnvironment with_local_place(const LaunchEnvironment& launch, const c10::intrusive_ptr<c10d::Store>& store);
 
 }  // namespace accel::gloo

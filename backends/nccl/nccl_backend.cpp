@@ -106,12 +106,14 @@ void use_gpu(RankContext& context, std::optional<int> index) {
   c10::cuda::set_device(context.device.index());
 }
 
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gloo::GlooOptions& options,
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const gloo::GlooOptions& options,
                                        std::optional<int> index) {
   check_config(
       is_available(),
       "backend nccl: CUDA finds no GPU on this machine; check the driver and CUDA_VISIBLE_DEVICES, or use gloo "
       "or sim");
+  auto store = gloo::connect_store(of_launcher, options.timeout);
+  const auto launch = gloo::with_local_place(of_launcher, store);
   check_config(launch.local_world_size <= num_gpus(),
                "backend nccl: {} ranks on this machine, but CUDA finds {} GPUs; start at most one rank per GPU, or set "
                "ACCEL_BACKEND=gloo, under which ranks may share a GPU",
@@ -120,7 +122,6 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& launch, const gl
   context->backend = "nccl";
   use_gpu(*context, index);  // before the first group: NCCL and the caching allocator use the thread's current device
   offer_graphs(*context);
-  auto store = gloo::connect_store(launch, options.timeout);
   handler_of_program = std::set_terminate(end_with_error_of_watchdog);
   on_exit(abort_groups_at_exit, nullptr);
   gloo::join_groups(*context, store, options,

@@ -51,10 +51,26 @@ std::shared_ptr<JobRecord> opened(const std::string& path) {
   }
 }
 
+// Whether the ranks of this host are consecutive, as a record needs them: `srun --distribution=cyclic` deals them out.
+// The first and the last one show it.
+bool are_consecutive(const LaunchEnvironment& launch, JobStore& store) {
+  const auto key = [](int rank) { return fmt::format("place/{}", rank); };
+  const auto place = [host = host_name()](int local_rank) { return fmt::format("{} {}", host, local_rank); };
+  store.set(key(launch.rank), place(launch.local_rank));
+  const int first = launch.rank - launch.local_rank, last = first + launch.local_world_size - 1;
+  return first >= 0 && last < launch.world_size && store.get(key(first)) == place(0) &&
+         store.get(key(last)) == place(launch.local_world_size - 1);
+}
+
 // The first rank of a host says where its record is, also if it has none, so that the others never wait in vain.
 std::shared_ptr<JobRecord> agreed_record(const LaunchEnvironment& launch, JobStore& store) {
   const bool is_off = environment(kRecordVariable) == kNoRecord;
   auto record = is_off ? nullptr : record_of_launcher(launch);
+  if (!are_consecutive(launch, store)) {
+    if (launch.local_rank == 0 && !is_off)
+      print_warning("calls are not compared: the ranks of this machine are not consecutive, as with cyclic placement");
+    return nullptr;
+  }
   // Several launchers of one machine have a record each.
   const auto key = fmt::format("record/{}/{}", host_name(), launch.rank - launch.local_rank);
   if (launch.local_rank == 0) {
@@ -82,10 +98,24 @@ std::string host_name() {
   return name;
 }
 
+LaunchEnvironment with_local_place(LaunchEnvironment launch, JobStore& store) {
+  if (launch.has_local_place) return launch;
+  const auto key = [](int rank) { return fmt::format("host/{}", rank); };
+  const auto own = host_name();
+  store.set(key(launch.rank), own);
+  launch.local_rank = launch.local_world_size = 0;
+  for (int rank = 0; rank < launch.world_size; ++rank) {
+    if (store.get(key(rank)) != own) continue;
+    if (rank < launch.rank) ++launch.local_rank;
+    ++launch.local_world_size;
+  }
+  launch.has_local_place = true;
+  return launch;
+}
+
 std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, JobStore& store) {
   if (launch.world_size == 1) return nullptr;
   auto record = agreed_record(launch, store);
-  // The ranks of a host may be not consecutive: those beyond the record's are not compared.
   const bool has_place = record && record->world_size() == launch.world_size && record->is_local(launch.rank);
   return has_place ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
 }

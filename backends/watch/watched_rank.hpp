@@ -14,6 +14,10 @@ namespace accel::recorder {
 /// Processes of one name see each other below /proc.
 std::string host_name();
 
+/// Returns the launch with its local rank and size. They are found by the hosts of all ranks if no variable has them: a
+/// user may set RANK and WORLD_SIZE alone, on one host or on several. Collective then.
+LaunchEnvironment with_local_place(LaunchEnvironment launch, JobStore& store);
+
 /// Returns the recorder of this rank: in its launcher's record, or, under torchrun, mpirun or srun, in one that the
 /// first rank of the host creates and the others open. Null for a job of one rank, and where the kernel refuses the
 /// memory. Collective over the ranks of a host.

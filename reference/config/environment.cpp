@@ -157,6 +157,8 @@ std::optional<int> slurm_tasks_of_node(std::vector<std::string>& problems) {
 
 }  // namespace
 
+bool is_in_pod() { return environment("KUBERNETES_SERVICE_HOST").has_value(); }
+
 // The variables of torchrun, Open MPI, MPICH, MVAPICH2 and SLURM, in this order of precedence. The SLURM variables are
 // those of a step, which srun starts. Those of the job (SLURM_NTASKS) would be wrong: a batch script has them too, but
 // it is a single process.
@@ -190,8 +192,12 @@ LaunchEnvironment read_launch_environment() {
   if (launch.is_launched) {
     launch.rank = *rank;
     launch.world_size = *world_size;
-    launch.local_rank = local_rank.value_or(*rank);
-    launch.local_world_size = local_size ? *local_size : of_slurm ? *of_slurm : of_job.value_or(*world_size);
+    // Controllers of Kubernetes number pods, each of which is a machine with one rank.
+    const bool is_pod = is_in_pod() && !local_rank && !local_size;
+    const auto size = is_pod ? std::optional(1) : local_size ? local_size : of_slurm ? of_slurm : of_job;
+    launch.local_rank = is_pod ? 0 : local_rank.value_or(*rank);
+    launch.local_world_size = size.value_or(*world_size);
+    launch.has_local_place = is_pod || (local_rank && size);
     launch.restart_count = restart_count.value_or(0);
     const auto address = environment("MASTER_ADDR");
     if (!address && launch.local_world_size < launch.world_size) {

@@ -60,12 +60,17 @@ bool fsdp_requested();
 bool deepspeed_requested();
 bool megatron_lm_requested();
 
-/// The rank of this process, as set by torchrun, mpirun (Open MPI, MPICH) or SLURM.
+/// Whether this process runs in a pod of Kubernetes: KUBERNETES_SERVICE_HOST.
+bool is_in_pod();
+
+/// The rank of this process, as set by torchrun, mpirun (Open MPI, MPICH) or SLURM, or for a pod by a controller of
+/// Kubernetes: RANK and WORLD_SIZE without local ones number pods, each with one rank.
 struct LaunchEnvironment {
   int rank = 0;
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
+  bool has_local_place = true;  ///< false: no variable has the two above, which are right if all ranks share a machine
   int restart_count = 0;
   std::string master_address = "127.0.0.1";
   int master_port = 29500;

@@ -110,8 +110,11 @@ class SettingsMerge {
   // Fills in what neither flags nor the file set about the machines, from the variables that torchrun uses and from the
   // hostfile.
   void apply_machines() {
+    if (around_.variable("KUBERNETES_SERVICE_HOST") && !flags_.has("num_machines") && config_.num_machines == 1 &&
+        !flags_.has("sim"))
+      apply_pod();
     if (config_.num_machines > 1 && !config_.main_process_ip) config_.main_process_ip = around_.variable("MASTER_ADDR");
-    if (!config_.main_process_port) config_.main_process_port = port_of_environment();
+    if (!config_.main_process_port) config_.main_process_port = integer_of_environment("MASTER_PORT");
     if (hostfile_of(flags_, config_) && around_.hosts.size() > 1) {
       if (!flags_.has("num_machines") && config_.num_machines == 1)
         config_.num_machines = static_cast<int>(around_.hosts.size());
@@ -126,14 +129,22 @@ class SettingsMerge {
           "CUDA_VISIBLE_DEVICES");
   }
 
+  // In a pod of Kubernetes, RANK and WORLD_SIZE are those of pods, each of which is a machine.
+  void apply_pod() {
+    const auto rank = integer_of_environment("RANK"), num_pods = integer_of_environment("WORLD_SIZE");
+    if (!rank || !num_pods) return;
+    config_.num_machines = *num_pods;
+    if (!flags_.has("machine_rank")) config_.machine_rank = *rank;
+  }
+
   // Checked here, so that the message names the variable; std::stoi would throw without saying what was wrong.
-  std::optional<int> port_of_environment() {
-    const auto text = around_.variable("MASTER_PORT");
+  std::optional<int> integer_of_environment(const char* name) {
+    const auto text = around_.variable(name);
     if (!text) return std::nullopt;
     const bool is_number =
         !text->empty() && text->size() <= 5 &&
         std::all_of(text->begin(), text->end(), [](unsigned char letter) { return std::isdigit(letter) != 0; });
-    if (!is_number) problem("MASTER_PORT: expected an integer, got '{}'", *text);
+    if (!is_number) problem("{}: expected an integer, got '{}'", name, *text);
     return is_number ? std::optional(std::stoi(*text)) : std::nullopt;
   }
 

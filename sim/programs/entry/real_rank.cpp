@@ -2,6 +2,8 @@
 // Gloo. A process without a launcher gets a world of one, which needs no connections.
 #include "sim/programs/entry/real_rank.hpp"
 
+#include <algorithm>
+
 #include "backends/gloo/gloo_backend.hpp"
 #include "backends/launch/cpu_plan.hpp"
 #include "backends/nccl/nccl_backend.hpp"
@@ -11,6 +13,8 @@
 namespace accel::programs {
 
 namespace {
+
+constexpr std::chrono::minutes kMaxPatience{5};  // for the pod of rank 0 to start
 
 bool asks_for_cpu() { return environment_flag("ACCELERATE_USE_CPU").value_or(false); }
 
@@ -59,8 +63,10 @@ std::unique_ptr<RankContext> make_real_rank(const std::string& backend) {
     return alone;
   }
   // Gloo advertises the address of the interface that reaches the master: the host's name may resolve to loopback.
-  const gloo::GlooOptions options{.timeout = collective_timeout(),
-                                  .hostname = gloo::local_address_for(launch.master_address)};
+  const auto timeout = collective_timeout();
+  const auto patience = is_in_pod() ? std::min<std::chrono::milliseconds>(timeout, kMaxPatience) : kMaxPatience * 0;
+  const gloo::GlooOptions options{.timeout = timeout,
+                                  .hostname = gloo::local_address_for(launch.master_address, patience)};
   const auto chosen = environment("ACCEL_BACKEND");
   check_config(!chosen || *chosen == "nccl" || *chosen == "gloo", "ACCEL_BACKEND: expected nccl or gloo, got '{}'",
                chosen.value_or(""));

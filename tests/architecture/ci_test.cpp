@@ -158,7 +158,7 @@ TEST(CiFilesTest, TheDockerfileUsesCommandsAndFilesThatExist) {
     const auto command = line.find("./dev ");
     if (command != std::string::npos) EXPECT_EQ(problems_of_command(declared, line.substr(command)), Lines());
     std::smatch match;
-    if (std::regex_match(line, match, std::regex("COPY ([^ ]+) .*"))) {
+    if (std::regex_match(line, match, std::regex("COPY (?:--chown=[^ ]+ )?([^ ]+) .*"))) {
       ++count;
       EXPECT_TRUE(fs::exists(source_dir() / match[1].str())) << line;
     }

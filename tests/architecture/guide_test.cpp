@@ -195,6 +195,19 @@ TEST(GuideCodeTest, EveryBlockIsCopiedFromAnExample) {
   EXPECT_GT(count, 20);
 }
 
+// clusters_test runs the scripts and manifests.
+TEST(GuideCodeTest, EveryScriptOfAClusterIsCopiedWhole) {
+  static const std::regex copied(R"(<!-- copied from (configs/clusters/\S+) -->)");
+  int count = 0;
+  for (const auto& block : parse_page(text_of("reference/guide/clusters.md")).blocks) {
+    std::smatch file;
+    ASSERT_TRUE(std::regex_match(block.mark, file, copied)) << block.mark;
+    EXPECT_EQ(block.lines, split_lines(text_of(file[1].str()))) << file[1];
+    ++count;
+  }
+  EXPECT_GE(count, 5);
+}
+
 TEST(GuideCodeTest, ALineThatDiffersIsNoticed) {
   EXPECT_TRUE(is_part_of({"b;", "", "  c;"}, "a;\n  b;\n\n    c;\nd;\n"));
   EXPECT_FALSE(is_part_of({"b;", "c;"}, "a;\nb;\n\nc;\n"));

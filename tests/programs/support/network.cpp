@@ -4,6 +4,8 @@
 
 #include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
 #include <stdexcept>
 
 namespace accel::testing {
@@ -18,6 +20,8 @@ void ip(const std::vector<std::string>& arguments) {
   for (const auto& word : command) text += word + " ";
   throw std::runtime_error(text + "failed: " + run.error);
 }
+
+std::string files_of(const std::string& network_namespace) { return "/etc/netns/" + network_namespace; }
 
 }  // namespace
 
@@ -56,7 +60,10 @@ Network::~Network() { remove(); }
 
 void Network::remove() const {
   // Deleting a namespace deletes its interfaces and thereby the other ends of its cables.
-  for (int host = 0; host < num_hosts_; ++host) run_command({"ip", "netns", "del", host_name(host)});
+  for (int host = 0; host < num_hosts_; ++host) {
+    run_command({"ip", "netns", "del", host_name(host)});
+    std::filesystem::remove_all(files_of(host_name(host)));
+  }
   run_command({"ip", "netns", "del", switch_name()});
 }
 
@@ -64,6 +71,17 @@ CommandResult Network::run_on(int host, const std::vector<std::string>& command,
   std::vector<std::string> inside{"ip", "netns", "exec", host_name(host)};
   inside.insert(inside.end(), command.begin(), command.end());
   return run_command(inside, options);
+}
+
+// `ip netns exec` lays the files of this folder over those of /etc.
+void Network::name_hosts(const std::map<std::string, int>& names) const {
+  for (int host = 0; host < num_hosts_; ++host) {
+    std::filesystem::create_directories(files_of(host_name(host)));
+    std::ofstream file(files_of(host_name(host)) + "/hosts");
+    file << "127.0.0.1 localhost\n";
+    for (const auto& [name, number] : names) file << address(number) << ' ' << name << '\n';
+    if (!file.flush()) throw std::runtime_error("cannot write the names of hosts");
+  }
 }
 
 // The end at the switch goes down, so the host itself notices nothing, as with a pulled cable at the far end.

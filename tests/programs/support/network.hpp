@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -27,12 +28,15 @@ class Network {
   [[nodiscard]] static std::string address(int host) { return "10.77.0." + std::to_string(host + 1); }
   [[nodiscard]] CommandResult run_on(int host, const std::vector<std::string>& command,
                                      const CommandOptions& options = {}) const;
+  /// Every host knows these names, as by /etc/hosts: of hosts, by their numbers.
+  void name_hosts(const std::map<std::string, int>& names) const;
+  /// The network namespace of a host, for `ip netns exec`.
+  [[nodiscard]] std::string host_name(int host) const { return name_ + "h" + std::to_string(host); }
   void pull(int host) const;
   void plug(int host) const;
 
  private:
   void remove() const;
-  [[nodiscard]] std::string host_name(int host) const { return name_ + "h" + std::to_string(host); }
   [[nodiscard]] std::string switch_name() const { return name_ + "s"; }
 
   std::string name_;

@@ -56,6 +56,16 @@ def watch():
     real_ranks.install()
 
 
+def dyadic(tensor):
+    """Rounds to multiples of 1/8 from -1 to 1. A program whose data and initial parameters are such numbers, and that adds,
+    multiplies and compares them in float64, has the same bits in any order of summation; `sim-run prove` then compares without
+    tolerance. Anywhere else the values are only rounded."""
+    values = sys.modules.get("simranks.values")
+    if values is not None:
+        values.note_exact()
+    return (tensor * 8).round().clamp(-8, 8) / 8
+
+
 def sim_run():
     """The simulator's program: the one of this package, or that of the build tree which the package lies in."""
     here = os.path.dirname(os.path.abspath(__file__))

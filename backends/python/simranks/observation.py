@@ -18,7 +18,7 @@ from simranks.pending_works import unwatched
 from simranks.tensors import add_words, fingerprint, in_one_piece, sample_fingerprint
 
 
-def _find(name, *modules):
+def find(name, *modules):
     """The object of this name in the first of the modules that has it; None if none has."""
     for module in modules:
         try:
@@ -28,10 +28,10 @@ def _find(name, *modules):
     return None
 
 
-DTensor = _find("DTensor", "torch.distributed.tensor", "torch.distributed._tensor") or type(None)
+DTensor = find("DTensor", "torch.distributed.tensor", "torch.distributed._tensor") or type(None)
 _FSDP = ("torch.distributed.fsdp._fully_shard.", "torch.distributed._composable.fsdp.")
-_ParamGroup = _find("FSDPParamGroup", *(package + "_fsdp_param_group" for package in _FSDP))
-_Param = _find("FSDPParam", *(package + "_fsdp_param" for package in _FSDP))
+_ParamGroup = find("FSDPParamGroup", *(package + "_fsdp_param_group" for package in _FSDP))
+_Param = find("FSDPParam", *(package + "_fsdp_param" for package in _FSDP))
 
 
 def _can_observe_sharding():

@@ -26,10 +26,14 @@ def install(request, rank):
     file = os.path.join(request["record"], f"rank{rank}.jsonl")
     recorder = _Recorder(file, request.get("record_steps"), request.get("record_audit", False))
     recorder.observe_steps()
+    if request.get("record_values"):
+        from simranks import values  # imports much of torch
+
+        recorder.values = values.install(recorder, os.path.join(request["record"], f"rank{rank}.values"))
     if request.get("record_tensors"):
         recorder.observe_modules()
     if request.get("record_same_work"):
-        same_work.install(request["ranks"])
+        same_work.install()
     if request.get("record_disturb") and rank == request["ranks"] - 1:
         disturbance.install(request["record_disturb"])
     if request.get("record_audit"):
@@ -48,6 +52,10 @@ def _local(tensors):
     return local
 
 
+def parameters_of(optimizer):
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
 def _describe(tensor):
     text = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     return text if tensor.is_complex() or tensor.is_quantized else f"{text}, norm {tensor.double().norm().item():.9g}"
@@ -59,14 +67,21 @@ class _Recorder:
         self._max_steps = max_steps
         self._num_steps = 0  # backward passes that have begun
         self._depth = 0  # of modules that are running
-        self._is_updating = False  # in a backward pass or an optimizer's step, which belong to the last micro-batch
+        self.is_updating = False  # in a backward pass or an optimizer's step, which belong to the last micro-batch
         self._observes_parameters, self._is_audit = False, is_audit
         self._names = weakref.WeakKeyDictionary()  # of modules
         self._parameter_names = {}  # by id
+        self.values = None  # records the elements of tensors, too
 
-    def add(self, kind, value, name="", detail=""):
-        step = max(self._num_steps - 1, 0) if self._is_updating else self._num_steps
-        self._file.write(json.dumps({"step": step, "kind": kind, "name": name, "value": value, "detail": detail}) + "\n")
+    def add(self, kind, value, name="", detail="", **more):
+        step = max(self._num_steps - 1, 0) if self.is_updating else self._num_steps
+        line = {"step": step, "kind": kind, "name": name, "value": value, "detail": detail, **more}
+        self._file.write(json.dumps(line) + "\n")
+
+    def _is_over(self):
+        """Whether the program has made its last step. A run with values ends after an update, since that is compared."""
+        has_updated = self.values is None or self.values.has_updated
+        return self._max_steps is not None and self._num_steps >= self._max_steps and has_updated
 
     def _add_tensors(self, kind, name, tensors):
         local = _local(tensors)
@@ -74,38 +89,45 @@ class _Recorder:
             self.add(kind, bits(local), name, "; ".join(map(_describe, local)))
 
     @contextlib.contextmanager
-    def _updating(self):
-        was_updating, self._is_updating = self._is_updating, True
+    def updating(self):
+        was_updating, self.is_updating = self.is_updating, True
         try:
             yield
         finally:
-            self._is_updating = was_updating
+            self.is_updating = was_updating
 
     def observe_steps(self):
         backward = torch.autograd.backward
 
         def observed(tensors, *args, **kwargs):
-            if self._max_steps is not None and self._num_steps >= self._max_steps:
+            if self._is_over():
                 raise SystemExit(0)
             self._num_steps += 1
-            with self._updating():
+            with self.updating():
                 self._add_loss(tensors if isinstance(tensors, torch.Tensor) else tensors[0])
-                return backward(tensors, *args, **kwargs)
+                result = backward(tensors, *args, **kwargs)
+                if self.values is not None:
+                    self.values.add_local_gradients()
+                return result
 
         torch.autograd.backward = observed
 
         def before(optimizer, args, kwargs):
-            self._is_updating = True
+            self.is_updating = True
+            if self.values is not None:
+                self.values.add_gradients("stepped gradient", parameters_of(optimizer))
 
         def after(optimizer, args, kwargs):
             self._add_parameters(optimizer)
             self.add("generator state", f"{fingerprint(torch.get_rng_state()):016x}")
-            self._is_updating = False
+            self.is_updating = False
 
         register_optimizer_step_pre_hook(before)
         register_optimizer_step_post_hook(after)
 
     def _add_loss(self, loss):
+        if self.values is not None:
+            return self.values.add("loss", "", [loss])
         if self._is_audit:
             self.add("loss graph", type(loss.grad_fn).__name__)
         if loss.numel() != 1 or isinstance(loss, DTensor):
@@ -115,7 +137,9 @@ class _Recorder:
         self.add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
 
     def _add_parameters(self, optimizer):
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = parameters_of(optimizer)
+        if self.values is not None:
+            return self.values.add_parameters(parameters)
         if not self._observes_parameters:
             return self.add("parameters", bits(_local(parameters)))
         for number, parameter in enumerate(parameters):

@@ -16,21 +16,22 @@ from simranks.after_import import after_import
 SEED = 20_000
 
 
-def install(num_ranks):
-    _share_batches(num_ranks)
+def install():
+    _share_batches()
     _fix_orders()
     _fix_samples()
     _stop_dropout()
 
 
-def _share_batches(num_ranks):
+def _share_batches():
     after_import("accelerate", _split_batches)
     create_loader = DataLoader.__init__
 
     @functools.wraps(create_loader)
     def observed_loader(self, dataset, batch_size=1, shuffle=None, sampler=None, *args, **kwargs):
-        if batch_size and getattr(sampler, "num_replicas", 1) == num_ranks and batch_size % num_ranks == 0:
-            batch_size //= num_ranks
+        replicas = getattr(sampler, "num_replicas", 1)
+        if batch_size and batch_size % replicas == 0:
+            batch_size //= replicas
         create_loader(self, dataset, batch_size, shuffle, sampler, *args, **kwargs)
 
     DataLoader.__init__ = observed_loader

@@ -39,6 +39,11 @@ def bits(tensors):
     return " ".join(f"{fingerprint(tensor.detach()):016x}" for tensor in tensors)
 
 
+def dtype_of(name):
+    """By LibTorch's name. Raises KeyError if this version of torch lacks it."""
+    return {of_c10: dtype for dtype, (_, of_c10) in _DTYPES.items()}[name]
+
+
 def describe_sizes(tensor):
     return str(list(tensor.shape))
 

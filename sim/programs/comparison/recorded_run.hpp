@@ -20,14 +20,6 @@
 /// Thread rule: values; the folder must exist as long as the object.
 namespace accel::programs {
 
-/// What is observed on every rank: the `count`-th observation of this kind and name in a step.
-struct ObservationKey {
-  std::int64_t step = 0;
-  std::string kind = {}, name = {};
-  int count = 0;
-  friend auto operator<=>(const ObservationKey&, const ObservationKey&) = default;
-};
-
 class RecordedRun {
  public:
   /// Throws Error if a file is damaged.

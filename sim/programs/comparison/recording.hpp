@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -38,7 +39,8 @@ struct RecordedTensor {
 /// | output, evaluation output | a module | |
 /// | input gradient | a module | the gradient with respect to what forward gets |
 /// | samples, learning rate, ... | | a line of `sim-run --trace`, split into its fields |
-/// | gradient | a parameter | before an update; only with values |
+/// | gradient, stepped gradient | a parameter | before clipping, before an update; only with values |
+/// | variable | its name | the program of a Python rank has read this size of a mesh; only with values |
 struct Observation {
   std::int64_t step = 0;  ///< micro-batches whose backward pass had begun before; those in it have its number
   std::string kind;
@@ -53,6 +55,14 @@ struct Observation {
   friend bool operator==(const Observation& a, const Observation& b) {
     return a.step == b.step && a.kind == b.kind && a.name == b.name && a.value == b.value;
   }
+};
+
+/// What is observed on every rank: the `count`-th observation of this kind and name in a step.
+struct ObservationKey {
+  std::int64_t step = 0;
+  std::string kind = {}, name = {};
+  int count = 0;
+  friend auto operator<=>(const ObservationKey&, const ObservationKey&) = default;
 };
 
 using RankRecording = std::vector<Observation>;  ///< in the order of the program

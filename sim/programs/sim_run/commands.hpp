@@ -6,11 +6,18 @@
 #include <string>
 #include <vector>
 
+#include "sim/programs/layouts/disagreement.hpp"
 #include "sim/programs/sim_run/explore_target.hpp"
 
 namespace accel::programs {
 
-/// What the commands do with experiment files.
+/// A run on a mesh beside that on one rank.
+struct LayoutComparison {
+  std::optional<Disagreement> disagreement = {};
+  std::vector<std::string> not_compared = {};  ///< what, and why
+};
+
+/// What the commands do with experiment files, and with what programs in C++ have recorded.
 struct ExperimentFiles {
   /// Throws ConfigError if the file with these overrides is not an experiment of that many ranks.
   std::function<void(const std::string& file, const std::vector<std::string>& overrides, int num_ranks)> check;
@@ -18,6 +25,13 @@ struct ExperimentFiles {
   std::function<std::unique_ptr<ExploreTarget>(std::string file, std::vector<std::string> overrides,
                                                std::string faults_file)>
       make_target;
+  /// The overrides under which `prove` runs the experiment on one rank and on meshes of that many.
+  std::function<std::vector<std::string>(const std::string& file, const std::vector<std::string>& overrides,
+                                         int num_ranks, std::int64_t max_steps)>
+      overrides_of_proof;
+  /// Compares the recordings of C++ ranks in two folders. Null: unavailable.
+  std::function<LayoutComparison(const std::string& one, const std::string& mesh, const ParallelismConfig& layout)>
+      compare_runs;
 };
 
 /// Runs the command that the first argument names, or the program after `--`, if sim-run can do it without LibTorch.
@@ -40,7 +54,7 @@ int check_main(int argc, char** argv, const ExperimentFiles& experiments);
 /// `sim-run prove --ranks N [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: runs a program under layouts of a mesh
 /// and on one rank, and prints the first tensor that differs. Returns the exit code: 0 if all layouts are equal, 1 if
 /// not.
-int prove_main(int argc, char** argv);
+int prove_main(int argc, char** argv, const ExperimentFiles& experiments);
 
 /// `sim-run layouts --ranks N --network FILE [options] EXPERIMENT.yaml`: predicts step time and memory per rank under
 /// every layout of a mesh. Returns the exit code: 0 if a layout fits, 1 if none does.

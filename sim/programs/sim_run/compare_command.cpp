@@ -16,6 +16,7 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
 #include "sim/programs/comparison/timelines.hpp"
+#include "sim/programs/processes/python_program.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/sim_run/commands.hpp"
@@ -33,7 +34,7 @@ struct CompareArguments {
   int ranks = 4;
   std::vector<std::string> overrides, overrides_of_b;
   std::optional<std::int64_t> max_steps;
-  bool tensors = false;
+  bool tensors = false, map_cuda = false;
   std::string report, experiment;
   std::vector<std::string> command;
 
@@ -88,6 +89,9 @@ std::vector<std::string> problems_of(const CompareArguments& arguments) {
     problems.emplace_back(
         "--tensors: Python's side records losses and a hash of the final parameters only; leave --tensors out");
   }
+  const bool is_python = !arguments.command.empty() && python_program(arguments.command);
+  if (auto problem = problem_of_map_cuda({.map_cuda = arguments.map_cuda}); !is_python && !problem.empty())
+    problems.push_back(std::move(problem));
   add_problems_of_backends(arguments, problems);
   return problems;
 }
@@ -171,7 +175,8 @@ int run(const CompareArguments& arguments, const ExperimentFiles& experiments) {
                                 .command = arguments.command,
                                 .num_ranks = arguments.ranks,
                                 .tensors = arguments.tensors,
-                                .uses_traces = arguments.uses_python()};
+                                .uses_traces = arguments.uses_python(),
+                                .map_cuda = arguments.map_cuda};
   const TemporaryFolder folder;
   SideRun runs[2];
   for (int index = 0; index < 2; ++index) {
@@ -239,6 +244,7 @@ int compare_main(int argc, char** argv, const ExperimentFiles& experiments) {
   app.add_option("--set-b", arguments.overrides_of_b, "key.path=value: override one value on side b only; repeatable")
       ->allow_extra_args(false);
   app.add_option("--max-steps", arguments.max_steps, "Stop training after this many micro-batches");
+  app.add_flag("--map-cuda", arguments.map_cuda, "Run a Python program for GPUs on CPU ranks, on side sim");
   app.add_option("--report", arguments.report, "Write an HTML page about the comparison into this folder");
   app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML), or -- PROGRAM [ARGS...]: a user program");
   std::vector<std::string> timelines;

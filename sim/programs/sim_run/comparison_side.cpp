@@ -52,6 +52,8 @@ std::vector<std::string> sim_run_command(const ComparedProgram& program, const C
     command.insert(command.end(), {"--record", folder});
     if (program.tensors) command.emplace_back("--record-tensors");
     if (program.values) command.emplace_back("--record-values");
+    if (program.same_work) command.emplace_back("--record-same-work");
+    if (program.map_cuda && side.backend == "sim") command.emplace_back("--map-cuda");
     if (program.max_steps) command.insert(command.end(), {"--record-steps", std::to_string(*program.max_steps)});
   }
   for (const auto& text : side.overrides) command.insert(command.end(), {"--set", text});

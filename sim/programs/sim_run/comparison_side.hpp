@@ -20,6 +20,8 @@ struct ComparedProgram {
   /// Compares what Python's Accelerate records as well: the lines of `--trace` instead of recordings.
   bool uses_traces = false;
   bool values = false;                         ///< records the elements of tensors, too
+  bool same_work = false;                      ///< see RecordOptions
+  bool map_cuda = false;                       ///< see RehearsalOptions
   std::optional<std::int64_t> max_steps = {};  ///< of a user program
   std::vector<std::string> variables = {};     ///< NAME=VALUE: additions to the environment
 };

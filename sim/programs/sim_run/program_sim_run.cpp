@@ -16,23 +16,26 @@ namespace {
 [[noreturn]] void refuse(const std::string& what) {
   throw ConfigError(
       fmt::format("{}: needs the sim-run that `./dev build` makes in accel's source tree; this one of Python's package "
-                  "has `-- PROGRAM [ARGS...]`, check, compare and explore",
+                  "has `-- PROGRAM [ARGS...]`, check, compare, explore and prove",
                   what));
 }
 
 const ExperimentFiles kNoExperimentFiles{
     .check = [](const auto& file, const auto&, int) { refuse(file); },
-    .make_target = [](const auto& file, const auto&, const auto&) -> std::unique_ptr<ExploreTarget> { refuse(file); }};
+    .make_target = [](const auto& file, const auto&, const auto&) -> std::unique_ptr<ExploreTarget> { refuse(file); },
+    .overrides_of_proof = [](const auto& file, const auto&, int, std::int64_t) -> std::vector<std::string> {
+      refuse(file);
+    }};
 
 int run_main(int argc, char** argv) {
   try {
-    for (const std::string_view command : {"plan", "prove", "layouts"}) {
+    for (const std::string_view command : {"plan", "layouts"}) {
       if (argc > 1 && argv[1] == command) refuse(fmt::format("sim-run {}", command));
     }
     if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Runs a program on simulated ranks: sim-run [OPTIONS] -- python train.py [ARGS...]", "sim-run");
-    app.footer("Other commands, each with --help: sim-run check, sim-run explore, sim-run compare");
+    app.footer("Other commands, each with --help: sim-run check, sim-run explore, sim-run compare, sim-run prove");
     RunOptions options;
     std::string experiment;
     add_run_options(app, options);

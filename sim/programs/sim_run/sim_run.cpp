@@ -32,6 +32,7 @@
 #include "sim/programs/rehearsal/thread_ranks.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 #include "sim/programs/sim_run/experiment_target.hpp"
+#include "sim/programs/sim_run/proof_of_experiments.hpp"
 #include "sim/programs/sim_run/run_summary.hpp"
 
 namespace accel::programs {
@@ -350,13 +351,14 @@ std::optional<int> parse(int argc, char** argv, Arguments& arguments, CLI::App& 
 
 const ExperimentFiles kExperimentFiles{.check = [](const auto& file, const auto& overrides,
                                                    int num_ranks) { read_experiment(file, overrides, num_ranks); },
-                                       .make_target = make_experiment_target};
+                                       .make_target = make_experiment_target,
+                                       .overrides_of_proof = overrides_of_proof,
+                                       .compare_runs = compare_runs};
 
 int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
-    if (argc > 1 && std::string(argv[1]) == "prove") return prove_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "layouts") return layouts_main(argc - 1, argv + 1);
     if (const auto code = run_program_command(argc, argv, kExperimentFiles)) return *code;
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});

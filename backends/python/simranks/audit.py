@@ -203,7 +203,7 @@ class _Audit:
 
     def observe_updates(self):
         def before(optimizer, args, kwargs):
-            parameters = _parameters_of(optimizer)
+            parameters = parameters_of(optimizer)
             name = self._optimizers.get(optimizer)
             if name is None:
                 name = self._optimizers[optimizer] = f"optimizer {len(self._optimizers)}"
@@ -218,7 +218,7 @@ class _Audit:
                 self._add("stepped gradient", _hash(gradients), name, json.dumps(_norms(gradients)))
 
         def after(optimizer, args, kwargs):
-            parameters = _parameters_of(optimizer)
+            parameters = parameters_of(optimizer)
             with unwatched():
                 self._add("weights", _hash(parameters), self._optimizers[optimizer], json.dumps(_norms(parameters)))
 
@@ -381,7 +381,7 @@ class _Audit:
 
     def finish(self):
         for optimizer, name in self._optimizers.items():
-            parameters = _parameters_of(optimizer)
+            parameters = parameters_of(optimizer)
             self._add("last parameters", _hash(parameters), name, json.dumps(_norms(parameters)))
             self._add("last optimizer state", _hash(_state_of(optimizer)), name)
             self._add("last learning rate", json.dumps([float(group["lr"]) for group in optimizer.param_groups if "lr" in group]),
@@ -417,7 +417,7 @@ class _Observed:
         return getattr(self._stream, name)
 
 
-def _parameters_of(optimizer):
+def parameters_of(optimizer):
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 

@@ -197,7 +197,7 @@ class BothRuns:
         return len({self.samples_of(rank) for rank in self.ranks()})
 
     def samples_of(self, rank):
-        batch = self.parts.batch("", rank)
+        batch = self.parts.batch(rank)
         if batch is None:
             return None
         return tuple(None if index is None else tuple(index.tolist()) for index in (batch.rows, batch.positions))

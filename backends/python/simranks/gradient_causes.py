@@ -13,9 +13,9 @@ class GradientCauses:
 
     def of(self, key, rank, own, expected):
         if key.kind == "parameter":
-            if is_close(own[rank], expected[rank]) is False and (before := self._runs.value_before(key, rank)) is not None:
-                if difference(own[rank], before) == 0:
-                    return Cause("the update did not change it: no optimizer has it, or it is a copy")
+            before = self._runs.value_before(key, rank)
+            if before is not None and difference(own[rank], before) == 0:
+                return Cause("the update did not change it: no optimizer has it, or it is a copy")
             return Cause("its gradient was right: another learning rate, optimizer state, or change after the gradients")
         after_backward = Key(key.step, "gradient", key.name, key.count)
         if key.kind == "stepped gradient" and self._runs.one.find(0, after_backward) is not None:
@@ -34,9 +34,6 @@ class GradientCauses:
                 kind = self._mesh.kind_with(rank, other)
                 return Cause(f"it is that of the part of rank {other}: a wrong or stale part", [kind])
         return Cause()
-
-    def knows(self, step):
-        return step in self._changes
 
     def note_step(self, keys):
         """`keys`: of all gradients of a step."""

@@ -47,9 +47,12 @@ class Mesh:
 class Batch:
     """Which rows and positions of one rank's batch a rank has; None: all, in order."""
 
-    def __init__(self, rows, positions, whole, own_rows):
-        self.rows, self.positions, self.own_rows = rows, positions, own_rows
-        self.num_rows, self.length = whole
+    def __init__(self, rows, positions, whole_rows, own_rows, length):
+        """`whole_rows`, `own_rows`: what identifies the samples of one rank, at these positions, and of the rank itself.
+        `length`: the number of positions."""
+        self.rows = None if _is_all(rows, len(whole_rows)) else rows
+        self.positions, self.whole_rows, self.own_rows, self.length = positions, whole_rows, own_rows, length
+        self.num_rows = len(whole_rows)
 
 
 class LayoutParts:
@@ -75,37 +78,37 @@ class LayoutParts:
         batches, uses = {}, collections.Counter()  # of one rank's samples
         for rank in range(self._run.num_ranks):
             own = self._inputs(self._run, rank, key)
-            peer = self.mesh.members(rank, "tp")[0]
-            if peer < rank and own and _rows_of(own) == batches[peer].own_rows:
-                batches[rank] = batches[peer]
-                continue
-            batches[rank] = self._batch_of(whole, own, rank, uses) if len(own) == len(whole) else None
+            peer = batches.get(self.mesh.members(rank, "tp")[0])
+            batches[rank] = self._batch_of(whole, own, rank, uses, peer) if len(own) == len(whole) else None
             if batches[rank] is None and self._batches:
                 return None
             if batches[rank] is None:
                 return rank, "one rank does not compute with these samples in this step"
         for rank, batch in batches.items():
             self._batches.setdefault(rank, []).append(batch)
-        rows = _rows_of(whole)
+        rows = batches[0].whole_rows
         self.has_equal_samples = self.has_equal_samples or len(set(rows)) < len(rows)
         known = {row for batch in batches.values() for row in batch.own_rows}
         lost = [index for index, row in enumerate(rows) if row not in known] if batches[0].positions is None else []
         if lost:
-            shown = ", ".join(map(str, lost[:4])) + (", ..." if len(lost) > 4 else "")
-            return 0, f"no rank has the samples {shown} of one rank's batch: another batch size, or another sampler"
+            return 0, f"no rank has the samples {_first_of(lost)} of one rank's batch: another batch size, or another sampler"
+        strangers = {kind: self._stranger(kind) for kind in self.mesh.kinds}
         for kind in ("tp", "cp", "sp"):
-            for rank in range(self._run.num_ranks):
-                first = self.mesh.members(rank, kind)[0]
-                if not _is_equal(self.batch(key.name, rank).rows, self.batch(key.name, first).rows):
-                    return rank, f"rank {first}, which is in the same group of {kind}, has other samples"
-        self.kinds_of_one_batch = [kind for kind in self.mesh.kinds if self._is_of_one_batch(key.name, kind)]
+            if strangers.get(kind) is not None:
+                rank, first = strangers[kind]
+                return rank, f"rank {first}, which is in the same group of {kind}, has other samples"
+        self.kinds_of_one_batch = [kind for kind, stranger in strangers.items() if stranger is None]
         return None
 
-    def _is_of_one_batch(self, name, kind):
-        firsts = [self.mesh.members(rank, kind)[0] for rank in range(self._run.num_ranks)]
-        return all(_is_equal(self.batch(name, rank).rows, self.batch(name, first).rows) for rank, first in enumerate(firsts))
+    def _stranger(self, kind):
+        """The first rank that has other samples than the first rank of its group, and that one; None if there is none."""
+        for rank in range(self._run.num_ranks):
+            first = self.mesh.members(rank, kind)[0]
+            if not _is_equal(self.batch(rank).rows, self.batch(first).rows):
+                return rank, first
+        return None
 
-    def batch(self, name, rank):
+    def batch(self, rank):
         """The first one of the step."""
         return next(iter(self._batches.get(rank, [])), None)
 
@@ -117,26 +120,30 @@ class LayoutParts:
         tensors = [tensor for tensor in tensors if tensor.dim() > 0]
         return [tensor for tensor in tensors if tensor.shape[0] == tensors[0].shape[0]]
 
-    def _batch_of(self, whole, own, rank, uses):
-        """Of all inputs together. Samples are in the first dimension, or in the second one after positions."""
+    def _batch_of(self, whole, own, rank, uses, peer):
+        """Of all inputs together. Samples are in the first dimension, or in the second one after positions. `peer`: the batch
+        of a rank that should have the same samples; None: there is none before."""
         if [tensor.dim() for tensor in whole] != [tensor.dim() for tensor in own]:
             return None
         turned = [[tensor.transpose(0, 1) for tensor in tensors if tensor.dim() > 1] for tensors in (whole, own)]
         for wholes, owns in ((whole, own), turned):
-            batch = self._batch_in_rows(wholes, owns, rank, uses) if owns else None
+            batch = self._batch_in_rows(wholes, owns, rank, uses, peer) if owns else None
             if batch is not None:
                 return batch
         return None
 
-    def _batch_in_rows(self, whole, own, rank, uses):
+    def _batch_in_rows(self, whole, own, rank, uses, peer):
+        own_rows = _rows_of(own)
+        if peer is not None and own_rows == peer.own_rows:
+            return peer
         length, own_length = (max((t.shape[1] for t in tensors if t.dim() > 1), default=1) for tensors in (whole, own))
         for positions in self._positions(rank, length, own_length):
             values = [t.index_select(1, positions) if positions is not None and t.dim() > 1 and t.shape[1] == length else t
                       for t in whole]
-            rows = _find_rows(_rows_of(own), _rows_of(values), uses)
+            whole_rows = _rows_of(values)
+            rows = _find_rows(own_rows, whole_rows, uses)
             if rows is not None:
-                count = whole[0].shape[0]
-                return Batch(None if _is_all(rows, count) else rows, positions, (count, length), _rows_of(own))
+                return Batch(rows, positions, whole_rows, own_rows, length)
         return None
 
     def _positions(self, rank, length, own_length):
@@ -178,8 +185,7 @@ class LayoutParts:
         for dim, known in enumerate(held):
             lost = (~known).nonzero().flatten().tolist()
             if lost:
-                shown = ", ".join(map(str, lost[:4])) + (", ..." if len(lost) > 4 else "")
-                return 0, f"no rank holds the elements {shown} of dimension {dim}: a wrong part"
+                return 0, f"no rank holds the elements {_first_of(lost)} of dimension {dim}: a wrong part"
         return None
 
     def _fitting_indices(self, whole, own, stored, rank):
@@ -265,6 +271,10 @@ class LayoutParts:
             if not any(_is_equal(option, known) for known in distinct):
                 distinct.append(option)
         return distinct
+
+
+def _first_of(numbers):
+    return ", ".join(map(str, numbers[:4])) + (", ..." if len(numbers) > 4 else "")
 
 
 def _is_all(index, size):

@@ -41,6 +41,7 @@ class Proof:
         self._causes = GradientCauses(runs, self._collectives)
         self._scales = {}  # by step: of the gradients of what modules are called with
         self._sums = {}  # by step: the loss, if the ranks' losses are parts of a sum
+        self._stepped = set()  # steps whose stepped gradients are compared
         self._moved_by_rounding = {}  # by parameter: 1 where its gradient was rounding
         self._last_step = math.inf  # that can be compared
         self._pending = None  # the last tensor that is right only if the next one is
@@ -93,8 +94,7 @@ class Proof:
             return
         rank, text = problem
         if rank is None:
-            self.not_compared.append(text)
-            return
+            return self._skip(text)
         raise Different(key, rank, Cause(text or "the initial values are no part of those of one rank: another random stream, or "
                                                  "parts that are drawn per rank"))
 
@@ -242,19 +242,24 @@ class Proof:
 
     def _compare_stepped(self, key):
         """All gradients of a step at once: where one is wrong, clipping by the wrong norm changes all the others."""
-        if self._causes.knows(key.step):
+        if key.step in self._stepped:
             return
+        self._stepped.add(key.step)
         keys = [other for other in self._runs.one.keys(0) if (other.step, other.kind) == (key.step, key.kind)]
-        self._causes.note_step(keys)
+        if not self._wrong_of(keys):
+            return
+        self._causes.note_step(keys)  # the causes follow from all gradients
+        wrong = self._wrong_of(keys)
+        raise next((found for found in wrong if not self._causes.is_changed_alike(found.key)), wrong[0])
+
+    def _wrong_of(self, keys):
         wrong = []
-        for other in keys:
+        for key in keys:
             try:
-                self._compare_parameter(other)
+                self._compare_parameter(key)
             except Different as found:
                 wrong.append(found)
-        if not wrong:
-            return
-        raise next((found for found in wrong if not self._causes.is_changed_alike(found.key)), wrong[0])
+        return wrong
 
     def _compare_parameter(self, key):
         whole = self._runs.whole(key)

@@ -52,10 +52,6 @@ def _local(tensors):
     return local
 
 
-def parameters_of(optimizer):
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
 def _describe(tensor):
     text = f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)}"
     return text if tensor.is_complex() or tensor.is_quantized else f"{text}, norm {tensor.double().norm().item():.9g}"
@@ -115,7 +111,7 @@ class _Recorder:
         def before(optimizer, args, kwargs):
             self.is_updating = True
             if self.values is not None:
-                self.values.add_gradients("stepped gradient", parameters_of(optimizer))
+                self.values.add_gradients("stepped gradient", audit.parameters_of(optimizer))
 
         def after(optimizer, args, kwargs):
             self._add_parameters(optimizer)
@@ -137,7 +133,7 @@ class _Recorder:
         self.add("loss", float(value).hex() if math.isfinite(value) else str(value), detail=f"{value:.9g}")
 
     def _add_parameters(self, optimizer):
-        parameters = parameters_of(optimizer)
+        parameters = audit.parameters_of(optimizer)
         if self.values is not None:
             return self.values.add_parameters(parameters)
         if not self._observes_parameters:

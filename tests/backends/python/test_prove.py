@@ -141,8 +141,8 @@ def test_a_right_program_is_equal_in_every_layout(program, options, layouts):
     assert code == 0
 
 
-STYLES = """two_models_and_a_loss_module checkpointed keywords heads_in_the_batch selected_rows sequence_first two_batches_in_a_step
-equal_samples mixed_precision infinite_logits""".split()
+STYLES = """two_models_and_a_loss_module checkpointed keywords heads_in_the_batch selected_rows sequence_first
+sequence_first_in_reverse two_batches_in_a_step equal_samples mixed_precision infinite_logits""".split()
 
 
 @pytest.mark.parametrize("style", STYLES)

@@ -35,48 +35,27 @@ def reduce_scatter(tensor):
     return own(total, 1)
 
 
-class GatherForLayer(torch.autograd.Function):
-    """Complete positions, of which every rank computes other features."""
-
-    @staticmethod
-    def forward(ctx, part):
-        return all_gather(part)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return reduce_scatter(gradient)
+def own_positions(tensor):
+    return own(tensor, 1)
 
 
-class GatherForAll(torch.autograd.Function):
-    """Complete positions, with which every rank computes the same."""
+def exchange(of_values, of_gradients):
+    class Exchange(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, values):
+            return of_values(values)
 
-    @staticmethod
-    def forward(ctx, part):
-        return all_gather(part)
+        @staticmethod
+        def backward(ctx, gradient):
+            return of_gradients(gradient)
 
-    @staticmethod
-    def backward(ctx, gradient):
-        return own(gradient, 1)
-
-
-class ReduceScatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, partial):
-        return reduce_scatter(partial)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return all_gather(gradient)
+    return Exchange
 
 
-class Scatter(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, complete):
-        return own(complete, 1)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return all_gather(gradient)
+GatherForLayer = exchange(all_gather, reduce_scatter)  # complete positions, of which every rank computes other features
+GatherForAll = exchange(all_gather, own_positions)  # complete positions, with which every rank computes the same
+ReduceScatter = exchange(reduce_scatter, all_gather)
+Scatter = exchange(own_positions, all_gather)
 
 
 def divided(layer, dim, sections=1):

@@ -114,6 +114,14 @@ def selected_rows():
 
 
 def sequence_first():
+    train_on_sequences(lambda text: text.t())
+
+
+def sequence_first_in_reverse():
+    train_on_sequences(lambda text: text.t().flip(1))
+
+
+def train_on_sequences(arrange):
     class Model(nn.Module):
         def __init__(self):
             super().__init__()
@@ -125,7 +133,7 @@ def sequence_first():
 
     model = DistributedDataParallel(Model())
     train(model, loader(torch.randint(CLASSES, (64, 7))),
-          lambda text: F.cross_entropy(model(text.t()[:-1]).flatten(0, 1), text.t()[1:].flatten()))
+          lambda text: F.cross_entropy(model(arrange(text)[:-1]).flatten(0, 1), arrange(text)[1:].flatten()))
 
 
 def two_batches_in_a_step():

@@ -203,11 +203,11 @@ LaunchEnvironment with_local_place(const LaunchEnvironment& launch, const c10::i
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options) {
   auto store = connect_store(of_launcher, options.timeout);
-  const auto launch = with_local_place(of_launcher, store);
+  recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
+  const auto launch = recorder::with_local_place(of_launcher, job_store);
   auto context = make_context(launch);
   context->backend = "gloo";
   auto recorded = options;
-  recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
   recorded.recorder = recorder::make_recorder(launch, job_store);
   join_groups(*context, store, recorded, make_group);
   if (recorded.recorder) context->record_end = recorder::watch_until_end(recorded.recorder, job_store);

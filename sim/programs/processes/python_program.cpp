@@ -22,6 +22,10 @@ constexpr const char* kModulesThatStartRanks[] = {"pytest", "unittest", "torch.d
 
 }  // namespace
 
+bool is_python_program(const std::vector<std::string>& command) {
+  return !command.empty() && python_program(command).has_value();
+}
+
 std::filesystem::path built_package_folder() {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "python";
 }

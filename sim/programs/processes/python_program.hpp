@@ -18,6 +18,9 @@ namespace accel::programs {
 std::optional<RankProgram> python_program(const std::vector<std::string>& command,
                                           const std::vector<std::string>& preload = {});
 
+/// Whether the command, which may be empty, is such a program.
+bool is_python_program(const std::vector<std::string>& command);
+
 /// Where a build tree keeps package simranks. An installed package lies in the interpreter's own path.
 std::filesystem::path built_package_folder();
 

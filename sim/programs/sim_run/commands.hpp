@@ -17,6 +17,8 @@ struct LayoutComparison {
   std::vector<std::string> not_compared = {};  ///< what, and why
 };
 
+using LayoutComparer = std::function<LayoutComparison(const std::string& mesh, const ParallelismConfig& layout)>;
+
 /// What the commands do with experiment files, and with what programs in C++ have recorded.
 struct ExperimentFiles {
   /// Throws ConfigError if the file with these overrides is not an experiment of that many ranks.
@@ -29,9 +31,9 @@ struct ExperimentFiles {
   std::function<std::vector<std::string>(const std::string& file, const std::vector<std::string>& overrides,
                                          int num_ranks, std::int64_t max_steps)>
       overrides_of_proof;
-  /// Compares the recordings of C++ ranks in two folders. Null: unavailable.
-  std::function<LayoutComparison(const std::string& one, const std::string& mesh, const ParallelismConfig& layout)>
-      compare_runs;
+  /// Reads the recording of one C++ rank in folder `one`, with which those in other folders are compared. Null:
+  /// unavailable.
+  std::function<LayoutComparer(const std::string& one)> compare_with;
 };
 
 /// Runs the command that the first argument names, or the program after `--`, if sim-run can do it without LibTorch.

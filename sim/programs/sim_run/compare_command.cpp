@@ -89,7 +89,7 @@ std::vector<std::string> problems_of(const CompareArguments& arguments) {
     problems.emplace_back(
         "--tensors: Python's side records losses and a hash of the final parameters only; leave --tensors out");
   }
-  const bool is_python = !arguments.command.empty() && python_program(arguments.command);
+  const bool is_python = is_python_program(arguments.command);
   if (auto problem = problem_of_map_cuda({.map_cuda = arguments.map_cuda}); !is_python && !problem.empty())
     problems.push_back(std::move(problem));
   add_problems_of_backends(arguments, problems);

@@ -71,7 +71,7 @@ std::vector<std::string> problems_of(const ExploreArguments& arguments) {
   }
   if (arguments.experiment.empty() == arguments.command.empty())
     problems.emplace_back("explore: expected an experiment file or `-- PROGRAM [ARGS...]`");
-  const bool is_python = !arguments.command.empty() && python_program(arguments.command).has_value();
+  const bool is_python = is_python_program(arguments.command);
   if (auto problem = problem_of_map_cuda(rehearsal); !is_python && !problem.empty())
     problems.push_back(std::move(problem));
   if (!arguments.command.empty() && (!arguments.overrides.empty() || arguments.max_steps))

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/layouts/layout_proof.hpp"
 
@@ -24,9 +26,12 @@ std::vector<std::string> overrides_of_proof(const std::string& file, const std::
   return changed;
 }
 
-LayoutComparison compare_runs(const std::string& one, const std::string& mesh, const ParallelismConfig& layout) {
-  return {.disagreement = first_disagreement(RecordedRun(one, 1),
-                                             RecordedRun(mesh, static_cast<int>(layout.total_size())), layout)};
+LayoutComparer compare_with(const std::string& one) {
+  const auto run = std::make_shared<const RecordedRun>(one, 1);
+  return [run](const std::string& mesh, const ParallelismConfig& layout) {
+    const RecordedRun other(mesh, static_cast<int>(layout.total_size()));
+    return LayoutComparison{.disagreement = first_disagreement(*run, other, layout)};
+  };
 }
 
 }  // namespace accel::programs

@@ -12,7 +12,7 @@ namespace accel::programs {
 std::vector<std::string> overrides_of_proof(const std::string& file, const std::vector<std::string>& overrides,
                                             int num_ranks, std::int64_t max_steps);
 
-/// See ExperimentFiles::compare_runs.
-LayoutComparison compare_runs(const std::string& one, const std::string& mesh, const ParallelismConfig& layout);
+/// See ExperimentFiles::compare_with.
+LayoutComparer compare_with(const std::string& one);
 
 }  // namespace accel::programs

@@ -39,10 +39,6 @@ struct ProveArguments {
   std::vector<std::string> command;
 };
 
-bool is_python(const ProveArguments& arguments) {
-  return !arguments.command.empty() && python_program(arguments.command).has_value();
-}
-
 // A file has a list of mappings, such as {dp_replicate: 2, tp: 4}; what is not named is 1.
 std::vector<ParallelismConfig> read_layouts(const std::string& path, int ranks) {
   YamlProblems problems(path);
@@ -83,7 +79,7 @@ std::vector<std::string> problems_of(const ProveArguments& arguments) {
   if (!arguments.command.empty() && !arguments.overrides.empty())
     problems.emplace_back("--set: only experiments support this option; leave it out");
   const RehearsalOptions rehearsal{.map_cuda = arguments.map_cuda};
-  if (auto problem = problem_of_map_cuda(rehearsal); !is_python(arguments) && !problem.empty())
+  if (auto problem = problem_of_map_cuda(rehearsal); !is_python_program(arguments.command) && !problem.empty())
     problems.push_back(std::move(problem));
   return problems;
 }
@@ -159,7 +155,7 @@ std::string first_line(const std::string& error) {
 class Prover {
  public:
   Prover(const ProveArguments& arguments, const ExperimentFiles& experiments)
-      : arguments_(arguments), experiments_(experiments), is_python_(is_python(arguments)) {
+      : arguments_(arguments), experiments_(experiments), is_python_(is_python_program(arguments.command)) {
     if (!arguments.experiment.empty())
       overrides_ = experiments.overrides_of_proof(arguments.experiment, arguments.overrides, arguments.ranks,
                                                   arguments.max_steps);
@@ -181,7 +177,6 @@ class Prover {
   // The meshes to try. Unless axes are given, a Python program supports those whose sizes it reads, and data
   // parallelism.
   std::vector<ParallelismConfig> layouts(const RankRecording& one) const {
-    if (arguments_.layouts != "all") return read_layouts(arguments_.layouts, arguments_.ranks);
     const bool has_shards = is_python_ || !arguments_.axes.empty();
     auto all = all_layouts(arguments_.ranks, has_shards);
     if (!has_shards) return all;
@@ -197,11 +192,17 @@ class Prover {
     return all;
   }
 
-  Outcome prove(const ParallelismConfig& layout, const std::string& one, const std::string& folder) const {
+  LayoutComparer comparer(const std::string& one) const {
+    if (!is_python_) return experiments_.compare_with(one);
+    return [one, &command = arguments_.command](const std::string& mesh, const ParallelismConfig& layout) {
+      return compare_python_runs(command, one, mesh, layout);
+    };
+  }
+
+  Outcome prove(const ParallelismConfig& layout, const LayoutComparer& compare, const std::string& folder) const {
     Outcome outcome{.layout = name_of(layout), .verdict = "equal"};
     const auto side = run(layout, arguments_.ranks, folder);
-    auto compared = is_python_ ? compare_python_runs(arguments_.command, one, folder, layout)
-                               : experiments_.compare_runs(one, folder, layout);
+    auto compared = compare(folder, layout);
     outcome.disagreement = std::move(compared.disagreement);
     // A failed run lacks what it would have computed later.
     const bool is_explained = side.exit_code != kDiagnosed || is_python_;
@@ -253,7 +254,8 @@ void check_recording(const RankRecording& one) {
 int run(const ProveArguments& arguments, const ExperimentFiles& experiments) {
   const auto problems = problems_of(arguments);
   check_config(problems.empty(), "{}", listed(problems, "\n"));
-  if (arguments.layouts != "all") static_cast<void>(read_layouts(arguments.layouts, arguments.ranks));
+  std::optional<std::vector<ParallelismConfig>> given;
+  if (arguments.layouts != "all") given = read_layouts(arguments.layouts, arguments.ranks);
   const Prover prover(arguments, experiments);
   const TemporaryFolder folder;
   const auto folder_of_one = folder.path() + "/one";
@@ -264,13 +266,14 @@ int run(const ProveArguments& arguments, const ExperimentFiles& experiments) {
   }
   const auto one = read_recording(folder_of_one, 1).front();
   check_recording(one);
-  const auto layouts = prover.layouts(one);
+  const auto layouts = given ? *given : prover.layouts(one);
+  const auto compare = prover.comparer(folder_of_one);
   const ProofProgress progress(layouts.size());
   Json results = Json::array();
   std::map<std::string, int> counts;
   for (std::size_t index = 0; index < layouts.size(); ++index) {
     progress.begin(index, name_of(layouts[index]));
-    const auto outcome = prover.prove(layouts[index], folder_of_one, fmt::format("{}/{}", folder.path(), index));
+    const auto outcome = prover.prove(layouts[index], compare, fmt::format("{}/{}", folder.path(), index));
     ++counts[outcome.verdict];
     if (arguments.json)
       results.push_back(json_of(outcome));
@@ -291,7 +294,7 @@ int run(const ProveArguments& arguments, const ExperimentFiles& experiments) {
 int prove_main(int argc, char** argv, const ExperimentFiles& experiments) {
   ProveArguments arguments;
   arguments.command = take_program("sim-run prove", argc, argv);
-  check_config(experiments.compare_runs || arguments.command.empty() || is_python(arguments),
+  check_config(experiments.compare_with || arguments.command.empty() || is_python_program(arguments.command),
                "prove: a program that is not Python needs the sim-run that `./dev build` makes in accel's source tree");
   CLI::App app(
       "Runs a program on one rank and on meshes of ranks, and compares outputs, input gradients, weight gradients and "

@@ -353,7 +353,7 @@ const ExperimentFiles kExperimentFiles{.check = [](const auto& file, const auto&
                                                    int num_ranks) { read_experiment(file, overrides, num_ranks); },
                                        .make_target = make_experiment_target,
                                        .overrides_of_proof = overrides_of_proof,
-                                       .compare_runs = compare_runs};
+                                       .compare_with = compare_with};
 
 int run_main(int argc, char** argv) {
   Arguments arguments;

@@ -45,7 +45,7 @@ if(ACCEL_SHARED)
   set(accel_type SHARED)
 endif()
 accel_bundle(accel ${accel_type} accel MODULES ${accel_modules} DEPS ${accel_torch} Threads::Threads
-  LIBRARIES TBB::tbb yaml-cpp md::md ZLIB::ZLIB PNG::PNG JPEG::JPEG hwloc::hwloc pcre2::pcre2 utf8proc::utf8proc ${CMAKE_DL_LIBS})
+  LIBRARIES TBB::tbb yaml-cpp md::md ZLIB::ZLIB ${accel_optional_libraries} ${CMAKE_DL_LIBS})
 target_include_directories(accel_bundle_accel INTERFACE $<BUILD_INTERFACE:${accel_SOURCE_DIR}/sim/public>)  # <accel/testing.hpp>
 # Exports the symbols that give each rank its own generator and autocast cache. A shared library has them already.
 if(NOT ACCEL_SHARED)

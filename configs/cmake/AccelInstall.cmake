@@ -49,7 +49,7 @@ install(FILES ${accel_BINARY_DIR}/accelConfig.cmake ${accel_BINARY_DIR}/accelCon
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/accel)
 install(EXPORT accelTargets NAMESPACE accel:: DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/accel)
 
-# cpack -G DEB --config build/release/CPackConfig.cmake
+# ./dev package
 if(PROJECT_IS_TOP_LEVEL)
   set(CPACK_GENERATOR DEB)
   set(CPACK_PACKAGE_NAME accel)
@@ -61,6 +61,6 @@ if(PROJECT_IS_TOP_LEVEL)
   # Of the programs; the rest is what a program needs to be compiled and linked.
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ACCEL_TORCH_PREFIX}/lib)
-  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++ | clang-16, libtbb-dev, libyaml-cpp-dev, libmd-dev, zlib1g-dev, libpng-dev, libjpeg62-turbo-dev, libhwloc-dev, libpcre2-dev, libutf8proc-dev")
+  set(CPACK_DEBIAN_PACKAGE_SUGGESTS "cmake, g++ | clang, libtbb-dev, libyaml-cpp-dev, libmd-dev, zlib1g-dev, libpng-dev, libjpeg-dev, libhwloc-dev, libpcre2-dev, libutf8proc-dev")
   include(CPack)
 endif()

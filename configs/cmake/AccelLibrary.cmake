@@ -113,7 +113,7 @@ function(accel_seconds_of_slow_test name variable)
   set(${variable} ${seconds} PARENT_SCOPE)
 endfunction()
 
-# Tests of bits or rules of LibTorch 2.11 that 2.15 does not have; a build against another version than 2.11 leaves them out.
+# Tests of bits or rules of LibTorch 2.11 that later versions lack; a build against another version leaves them out.
 set(ACCEL_TESTS_OF_2_11
   Backends/RecordedRandomNumbersTest.EveryRankDrawsWhatPythonDrew/*  # torch.rand in float16 and bfloat16
   OptimizersTest.OptionsOfAnotherOptimizerAreAnArgumentError)        # add_param_group drops these options

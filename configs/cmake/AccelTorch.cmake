@@ -1,4 +1,4 @@
-# Defines Torch::headers, Torch::cpu and, if ACCEL_CUDA is set, Torch::cuda: LibTorch 2.11 or 2.15. Stores its version in
+# Defines Torch::headers, Torch::cpu and, if ACCEL_CUDA is set, Torch::cuda. Stores its version in
 # ACCEL_TORCH_VERSION, and the folder of its include/ and lib/ in ACCEL_TORCH_PREFIX. The user may set ACCEL_TORCH_ROOT to an unpacked wheel, which contains
 # torch/include, or to LibTorch's own archive, which contains include; or Torch_DIR as for find_package(Torch), whose result counts
 # too. The default is ACCEL_TORCH_ROOT_OF_PACKAGE in an installed package, and the folder of ./dev setup in the build.
@@ -56,6 +56,9 @@ function(accel_add_torch prefix)
   file(GLOB nvidia_libs LIST_DIRECTORIES true ${prefix}/../nvidia/*/lib)
   add_library(Torch::headers INTERFACE IMPORTED GLOBAL)
   target_include_directories(Torch::headers INTERFACE ${prefix}/include ${prefix}/include/torch/csrc/api/include)
+  # From Clang 18 on, Clang has other names than GCC, which compiled LibTorch, for templates such as Tensor::const_data_ptr.
+  set(is_clang_18 $<CXX_COMPILER_ID:Clang>,$<VERSION_GREATER_EQUAL:$<CXX_COMPILER_VERSION>,18>)
+  target_compile_options(Torch::headers INTERFACE $<$<AND:${is_clang_18}>:-fclang-abi-compat=17>)
   if(DEFINED ACCEL_TORCH AND NOT ACCEL_TORCH)
     target_compile_definitions(Torch::headers INTERFACE FMT_HEADER_ONLY)
     return()

@@ -35,6 +35,20 @@ install_debian_packages() {  # names
     { tail -n 5 "$cache/apt.log" >&2; die "apt-get install failed (log: $cache/apt.log); correct the problem shown above and run the command again"; }
 }
 
+# Clang 16 compiles, and its formatter decides how sources look. These distributions lack it.
+distribution=$(. /etc/os-release 2>/dev/null && echo "${ID:-}-${VERSION_ID:-}" || true)
+case $distribution in
+  debian-13) compiler=clang++-19 compiler_package=clang-19 ;;
+  ubuntu-22.04) compiler=g++-12 compiler_package=g++-12 ;;
+  *) compiler=clang++-16 compiler_package=clang-16 ;;
+esac
+
+install_test_packages() {
+  [[ $distribution != ubuntu-* ]] || die "the tests need Debian 12 or 13, because Ubuntu has no package of Chromium; on $distribution there are ./dev build and ./dev sim"
+  # shellcheck disable=SC2046  # one word a package
+  install_debian_packages $(packages_of debian-test.txt) $([ "$compiler" != clang++-16 ] || echo clang-format-16 clang-tidy-16)
+}
+
 # A new list of packages gets a new folder, so that a checkout of an older commit still finds its own versions.
 stamp_of() { packages_of "$1" | sha256sum | cut -c 1-12; }
 
@@ -80,6 +94,22 @@ install_libtorch() {  # lane: cpu | cuda | cpu-2.15
     touch "$root/.complete"
   fi
   ln -sfn "$root" "$cache/libtorch-$lane"
+}
+
+# CMake, where the distribution's is too old for CMakePresets.json.
+install_cmake() {
+  local root
+  root=$cache/cmake-$(stamp_of cmake.txt)
+  if [ ! -e "$root/.complete" ]; then
+    say "downloading CMake (27 MB) into $root"
+    rm -rf "$root.tmp"; mkdir -p "$root.tmp/wheels"
+    download_wheels configs/packages/cmake.txt "$root.tmp/wheels"
+    unzip -q "$root.tmp"/wheels/*.whl 'cmake/data/*' -d "$root.tmp" || die "unpacking CMake failed; check that the disk is not full"
+    rm -rf "$root.tmp/wheels" "$root"
+    mv "$root.tmp" "$root"
+    touch "$root/.complete"
+  fi
+  PATH=$root/cmake/data/bin:$PATH
 }
 
 # Apache Arrow's C++ libraries, with their headers, are a part of Python's package pyarrow.

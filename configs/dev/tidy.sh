@@ -13,8 +13,7 @@ if [ ${#changed[@]} -gt 20 ]; then
   changed=("${changed[@]:0:20}")
 fi
 ./dev setup
-# shellcheck disable=SC2046  # one word a package
-install_debian_packages $(packages_of debian-test.txt)
+install_test_packages
 configure_clang
 say "checking ${#changed[@]} sources"
 # clang-tidy 16 crashes in bugprone-unchecked-optional-access, hence its exclusion.

@@ -68,7 +68,7 @@ def opened(pages, width, is_dark=False):
         try:
             run = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
         except FileNotFoundError as error:
-            raise RuntimeError("chromium was not found: on Debian 12, apt-get install chromium") from error
+            raise RuntimeError("chromium was not found: on Debian, apt-get install chromium") from error
     seen = []
     for index in range(len(pages)):
         _, _, rest = run.stdout.partition(f'data-seen{index}="')

@@ -9,7 +9,7 @@ namespace {
 
 // Writes JSON by hand because the engine links no JSON library. The only free text is a fault's description and
 // a group's name.
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   std::string result = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') {
@@ -45,11 +45,11 @@ std::vector<std::string> EventLog::lines() const {
   std::vector<std::string> lines;
   lines.reserve(events_.size());
   for (const auto& event : events_) {
-    auto line = fmt::format(R"({{"event":{},"rank":{})", quoted(event.what), event.rank);
-    if (event.op) line += fmt::format(R"(,"op":{})", quoted(name_of(*event.op)));
-    if (!event.group.empty()) line += fmt::format(R"(,"group":{})", quoted(event.group));
+    auto line = fmt::format(R"({{"event":{},"rank":{})", json_string(event.what), event.rank);
+    if (event.op) line += fmt::format(R"(,"op":{})", json_string(name_of(*event.op)));
+    if (!event.group.empty()) line += fmt::format(R"(,"group":{})", json_string(event.group));
     if (event.sequence >= 0) line += fmt::format(R"(,"sequence":{})", event.sequence);
-    if (!event.text.empty()) line += fmt::format(R"(,"text":{})", quoted(event.text));
+    if (!event.text.empty()) line += fmt::format(R"(,"text":{})", json_string(event.text));
     lines.push_back(line + "}");
   }
   return lines;

@@ -27,9 +27,12 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsSubsetOf;
+using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 using Lines = std::vector<std::string>;
 
 constexpr const char* kGitHub = ".github/workflows/ci.yml";
+constexpr const char* kRelease = ".github/workflows/release.yml";
 constexpr const char* kGitLab = "configs/ci/gitlab-ci.yml";
 
 YAML::Node read_yaml(const fs::path& file) { return YAML::LoadFile((source_dir() / file).string()); }
@@ -83,7 +86,7 @@ TEST(CiFilesTest, EveryCommandOptionAndPresetExists) {
       EXPECT_THAT(presets, HasSubstr("{\"name\": \"" + match[1].str() + "\"")) << command;
     }
   }
-  EXPECT_EQ(count, 46);  // twenty-three in each file
+  EXPECT_EQ(count, 52);  // twenty-six in each file
 }
 
 // The commands of ./dev among some lines.
@@ -102,6 +105,9 @@ TEST(CiFilesTest, EveryNightRunsEachOptionOfTheTests) {
                                        "./dev test --preset dev",
                                        "./dev test --preset asan",
                                        "./dev test --cuda",
+                                       "./dev test --torch 2.12",
+                                       "./dev test --torch 2.13",
+                                       "./dev test --torch 2.14",
                                        "./dev test --torch 2.15",
                                        "./dev build clang",
                                        "./dev build gcc",
@@ -121,6 +127,18 @@ TEST(CiFilesTest, EveryNightRunsEachOptionOfTheTests) {
     if (job.second.IsMap() && job.second["extends"]) add_lines(gitlab, job.second["script"]);
   }
   EXPECT_EQ(commands_of_dev(gitlab), expected);
+}
+
+// A tag is made by a person; all that follows is this file.
+TEST(CiFilesTest, ATagMakesPackagesAndWheels) {
+  const auto jobs = read_yaml(kRelease)["jobs"];
+  const Declarations declared;
+  std::set<std::string> commands;
+  for (const auto& job : jobs) commands.merge(commands_of_dev(commands_of_github_job(job.second)));
+  for (const auto& command : commands) EXPECT_EQ(problems_of_command(declared, command), Lines());
+  EXPECT_EQ(commands, (std::set<std::string>{"./dev package", "./dev package --notes > notes.md",
+                                             "./dev wheel --machine ${{ matrix.machine }}"}));
+  EXPECT_THAT(split_lines(run_shell("./dev package --notes").output), Contains(StartsWith("- ")));
 }
 
 // The lines of the first shell block of README.md, without their comments.
@@ -201,7 +219,7 @@ TEST(CiFilesTest, EveryCommandOfTheUsageRunsAFunctionOrAScriptThatExists) {
     const bool is_sourced = path.filename() == "common.sh";
     EXPECT_NE((fs::status(path).permissions() & fs::perms::owner_exec) != fs::perms::none, is_sourced) << path;
   }
-  EXPECT_EQ(commands, 16);
+  EXPECT_EQ(commands, 17);
   EXPECT_GT(scripts, 7);
 }
 
@@ -211,6 +229,7 @@ TEST(CiFilesTest, DevInstallsEveryListOfPackages) {
   for (const auto& entry : fs::directory_iterator(source_dir() / "configs/dev")) scripts += text_of(entry.path());
   int lists = 0;
   for (const auto& entry : fs::directory_iterator(source_dir() / "configs/packages")) {
+    if (entry.is_directory()) continue;  // recipes
     auto name = entry.path().filename().string();
     if (name.starts_with("libtorch-")) name = "libtorch-";  // by the lane and the version
     EXPECT_THAT(scripts, HasSubstr(name));
@@ -242,13 +261,20 @@ TEST(CiFilesTest, DevFuzzesTheTargetsThatCMakeBuilds) {
 // --- versions of LibTorch --------------------------------------------------------------------------------------------
 
 TEST(TorchVersionsTest, DevCMakeAndTheGuideSupportTheSame) {
-  EXPECT_THAT(text_of("dev"), HasSubstr("\ntorch_versions=\"2.11 2.15\"\n"));
-  EXPECT_THAT(text_of("configs/cmake/AccelDependencies.cmake"), HasSubstr(R"("^2\\.(11|15)\\.")"));
   const auto guide = text_of("reference/guide/getting_started.md");
-  for (const auto& [version, list] : {std::pair("2.11", "cpu"), std::pair("2.15", "cpu-2.15")}) {
-    EXPECT_THAT(guide, HasSubstr("\n| " + std::string(version) + " |"));
-    EXPECT_THAT(text_of(std::string("configs/packages/libtorch-") + list + ".txt"),
-                HasSubstr("\ntorch==" + std::string(version) + "."));
+  const auto github = text_of(kGitHub);
+  std::vector<std::string> others;
+  for (const auto& entry : fs::directory_iterator(source_dir() / "configs/packages")) {
+    std::smatch match;
+    const auto name = entry.path().filename().string();
+    if (std::regex_match(name, match, std::regex("libtorch-cpu-(.*)\\.txt"))) others.push_back(match[1]);
+  }
+  EXPECT_THAT(others, UnorderedElementsAre("2.12", "2.13", "2.14", "2.15"));
+  EXPECT_THAT(guide, HasSubstr("\n| 2.11 |"));
+  for (const auto& version : others) {
+    EXPECT_NE(guide.find("\n| " + version + " |"), std::string::npos) << version;
+    EXPECT_THAT(text_of("configs/packages/libtorch-cpu-" + version + ".txt"), HasSubstr("\ntorch==" + version + "."));
+    EXPECT_THAT(github, HasSubstr("./dev test --torch " + version));
   }
 }
 
@@ -256,7 +282,7 @@ TEST(TorchVersionsTest, AnUnknownVersionIsAUsageError) {
   for (const auto* command : {"setup", "build", "test"}) {
     const auto run = run_shell("./dev " + std::string(command) + " --torch 2.9");
     EXPECT_EQ(WEXITSTATUS(run.status), 2);
-    EXPECT_THAT(run.output, HasSubstr("unknown version '2.9'; expected one of: 2.11 2.15"));
+    EXPECT_THAT(run.output, HasSubstr("unknown version '2.9'; expected one of: 2.11 2.12 2.13 2.14 2.15"));
   }
 }
 

@@ -33,6 +33,8 @@ TEST(SourceRulesTest, LinesHaveALimit) {
 
 // One format for all, so that changes show only what changed.
 TEST(SourceRulesTest, SourcesAreFormatted) {
+  if (run_shell("command -v clang-format-16").status != 0 && run_shell("command -v clang++-16").status != 0)
+    GTEST_SKIP() << "needs clang-format-16, which Debian 13 lacks; another version formats in another way";
   std::string files;
   for (const auto& file : all_sources()) files += file + " ";
   const auto check = run_shell("clang-format-16 --dry-run --Werror " + files);

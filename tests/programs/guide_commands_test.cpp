@@ -46,13 +46,15 @@ class LaunchingPageTest : public LaunchFixture {
     if (const auto at = command.find("--mpirun_hostfile"); at != std::string::npos)
       command.insert(at, "--main_process_port " + port + " ");
     const auto path = fs::path(bin("accel")).parent_path().string() + ":/usr/local/bin:/usr/bin:/bin";
-    return run_command({"/bin/sh", "-c", "cd " + folder_.path("work") + " && " + command},
-                       {.environment = clean({{"PATH", path},
-                                              {"FOLDER", folder},
-                                              {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
-                                              {"OMP_NUM_THREADS", "1"},
-                                              {"MASTER_PORT", command.find("accel") == 0 ? "" : port}}),
-                        .limit = kLimit});
+    return run_command(
+        {"/bin/sh", "-c", "cd " + folder_.path("work") + " && " + command},
+        {.environment = clean({{"PATH", path},
+                               {"FOLDER", folder},
+                               {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                               {"PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe"},  // Open MPI 5
+                               {"OMP_NUM_THREADS", "1"},
+                               {"MASTER_PORT", command.find("accel") == 0 ? "" : port}}),
+         .limit = kLimit});
   }
 };
 

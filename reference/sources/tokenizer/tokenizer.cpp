@@ -25,7 +25,8 @@ class Tokenizer::Parts {
         before_normalization_(added_.tokens(/*normalized=*/false)),
         after_normalization_(added_.tokens(/*normalized=*/true)),
         words_(sources::to_pcre2(sources::kGpt2Pattern, problems), {}) {
-    file_.vocab = {};  // the model has them now
+    if (file_.is_nfc) sources::to_nfc("");  // throws in a build without utf8proc, before the first text
+    file_.vocab = {};                       // the model has them now
     file_.merges = {};
   }
 

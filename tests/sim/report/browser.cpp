@@ -144,7 +144,7 @@ std::vector<BrowserView> Browser::open(const std::vector<std::string>& pages, co
   command.push_back("file://" + file);
   const auto run = run_command(command);
   // 127 is the exit code of a program that was not found.
-  if (run.exit_code == 127) throw std::runtime_error("chromium was not found: on Debian 12, apt-get install chromium");
+  if (run.exit_code == 127) throw std::runtime_error("chromium was not found: on Debian, apt-get install chromium");
   if (run.exit_code != 0)
     throw std::runtime_error(fmt::format("chromium ended with {}:\n{}", run.exit_code, run.error));
   std::vector<BrowserView> views;

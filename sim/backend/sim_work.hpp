@@ -20,7 +20,7 @@ class SimWork : public c10d::Work {
   bool isCompleted() override { return world_->poll(world_rank_, *meeting_); }
   bool isSuccess() const override { return meeting_->has_ended() && !meeting_->error(world_rank_); }
   std::exception_ptr exception() const override { return meeting_->error(world_rank_); }
-  int sourceRank() const override { return meeting_->source(); }
+  int sourceRank() const override { return meeting_->peer(); }
   std::vector<at::Tensor> result() override;
   std::uint64_t getSequencenumber() const override { return meeting_->sequence(); }
   /// Returns a future that completes with the meeting. If called inside a backward pass (as DDP does), the pass also

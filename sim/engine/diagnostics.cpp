@@ -16,7 +16,7 @@ OpenCall open_call_of(const Meeting& meeting) {
   OpenCall open{
       .group = group.name, .members = group.ranks, .sequence = meeting.sequence(), .is_message = meeting.is_message()};
   if (open.is_message) {
-    open.peer = meeting.source() < 0 ? -1 : group.ranks[meeting.source()];
+    open.peer = meeting.peer() < 0 ? -1 : group.ranks[meeting.peer()];
     open.calls = meeting.calls();
     return open;
   }

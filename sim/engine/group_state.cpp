@@ -90,8 +90,39 @@ std::uint64_t Mailbox::count(bool sends, int source, int destination) {
   return (sends ? num_sends_ : num_receives_)[{source, destination}]++;
 }
 
+std::optional<Meetings> Mailbox::add_send(Channel channel, const std::shared_ptr<Meeting>& meeting, int capacity) {
+  const MutexLock lock(mutex_);
+  if (!connection_.may_open_meeting()) return std::nullopt;
+  auto& sends = unreceived_[channel];
+  if (sends.num_ended < capacity) {
+    ++sends.num_ended;
+    return Meetings{meeting};
+  }
+  sends.waiting.push_back(meeting);
+  return Meetings{};
+}
+
+Meetings Mailbox::add_receive_of(Channel channel, const std::shared_ptr<Meeting>& send, int capacity) {
+  const MutexLock lock(mutex_);
+  auto& [num_ended, waiting] = unreceived_[channel];
+  Meetings ended;
+  const auto own = std::find(waiting.begin(), waiting.end(), send);
+  if (own == waiting.end()) {
+    --num_ended;
+  } else {
+    ended.push_back(*own);
+    waiting.erase(own);
+  }
+  while (num_ended < capacity && !waiting.empty()) {
+    ++num_ended;
+    ended.push_back(waiting.front());
+    waiting.pop_front();
+  }
+  return ended;
+}
+
 // Matches by destination, tag and source; the first posted receive wins, as in Gloo. Does not call `may_open_meeting`:
-// the meeting of a send has already ended, so no rank can be left waiting for it.
+// the meeting of a send has ended, or add_send has called it.
 std::optional<Mailbox::Posted> Mailbox::take_receive_or_keep(Posted& send) {
   const MutexLock lock(mutex_);
   const auto match = std::find_if(receives_.begin(), receives_.end(), [&](const auto& posted) {
@@ -127,11 +158,13 @@ bool Mailbox::take_send_or_keep(Posted& receive, std::optional<Posted>& send) {
   return true;
 }
 
-// Only receives can be waited for: the meeting of a send has ended before it is stored.
+// The meeting of a send that does not wait has ended before it is stored.
 Meetings Mailbox::open() {
   Meetings meetings;
   const MutexLock lock(mutex_);
   for (const auto& posted : receives_) meetings.push_back(posted.meeting);
+  for (const auto& [channel, sends] : unreceived_)
+    meetings.insert(meetings.end(), sends.waiting.begin(), sends.waiting.end());
   return meetings;
 }
 

@@ -107,6 +107,17 @@ class Mailbox {
   };
   explicit Mailbox(const Connection& connection) : connection_(connection) {}
 
+  /// For sends that end when their receive is posted, or when fewer than `capacity` other messages of their channel
+  /// wait for receives. Both return the meetings of sends that end now.
+  struct Channel {
+    int source = -1, destination = -1;
+    auto operator<=>(const Channel&) const = default;
+  };
+  /// Empty if the connection is broken, and the send must fail.
+  [[nodiscard]] std::optional<Meetings> add_send(Channel channel, const std::shared_ptr<Meeting>& meeting,
+                                                 int capacity);
+  [[nodiscard]] Meetings add_receive_of(Channel channel, const std::shared_ptr<Meeting>& send, int capacity);
+
   /// Counts a message and returns how many were sent (or received) between these ranks before it.
   std::uint64_t count(bool sends, int source, int destination);
   /// Removes and returns the receive that matches `send`. If there is none, stores the send and returns null.
@@ -121,6 +132,11 @@ class Mailbox {
   Mutex mutex_;
   std::deque<Posted> sends_ ACCEL_GUARDED_BY(mutex_);
   std::deque<Posted> receives_ ACCEL_GUARDED_BY(mutex_);
+  struct Sends {  // without a receive
+    int num_ended = 0;
+    std::deque<std::shared_ptr<Meeting>> waiting;
+  };
+  std::map<Channel, Sends> unreceived_ ACCEL_GUARDED_BY(mutex_);
   std::map<std::pair<int, int>, std::uint64_t> num_sends_ ACCEL_GUARDED_BY(mutex_);     // by source and destination
   std::map<std::pair<int, int>, std::uint64_t> num_receives_ ACCEL_GUARDED_BY(mutex_);  // source -1: from any rank
 };

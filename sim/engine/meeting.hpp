@@ -54,9 +54,9 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   [[nodiscard]] bool has_group() const { return group_ != nullptr; }
   [[nodiscard]] bool is_message() const { return is_message_; }
   [[nodiscard]] std::uint64_t sequence() const { return sequence_; }
-  /// For a receive: the group rank that sent or is expected to send; -1: any.
-  [[nodiscard]] int source() const { return source_; }
-  void set_source(int source) { source_ = source; }
+  /// For a message: the group rank at its other end; -1: any.
+  [[nodiscard]] int peer() const { return peer_; }
+  void set_peer(int peer) { peer_ = peer; }
 
   /// Returns the call of some member that has arrived; null if none has.
   [[nodiscard]] const Call* any_call() const;
@@ -86,7 +86,7 @@ class Meeting : public Completion, public std::enable_shared_from_this<Meeting> 
   const EngineGroup* group_ = nullptr;
   std::uint64_t sequence_ = 0;
   bool is_message_ = false;
-  int source_ = -1;
+  int peer_ = -1;
   std::atomic<Deadline> deadline_{Deadline::max()};
 
   // By group rank; written by the member before it is counted in.

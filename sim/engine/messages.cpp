@@ -1,6 +1,5 @@
 // Point-to-point messages. Unlike a collective, a message completes on the thread of whichever end comes
-// second, and its sender never waits: the backend passes a copy of the tensor, so the sender may change its own
-// at once.
+// second. The backend passes a copy of the tensor, so the sender may change its own at once.
 #include "sim/engine/messages.hpp"
 
 namespace accel::sim {
@@ -27,8 +26,14 @@ std::shared_ptr<Meeting> Messages::send(EngineGroup& group, int source, int dest
   const int rank = group.ranks[source];
   auto meeting = begin(group, /*sends=*/true, source, destination, call);
   if (meeting->has_ended()) return meeting;
-  // A send completes here, before its receive is posted: in the simulator a wait for a send never blocks.
-  meeting->complete_immediately();
+  meeting->set_peer(destination);
+  if (!send_capacity_) {
+    meeting->complete_immediately();  // before its receive is posted
+  } else {
+    const auto ended = group.state->messages.add_send({source, destination}, meeting, *send_capacity_);
+    if (!ended) return failed_meeting(group, std::move(call));
+    for (const auto& own : *ended) calls_.end_meeting(*own, nullptr);
+  }
   Mailbox::Posted send{.meeting = meeting,
                        .source = source,
                        .destination = destination,
@@ -37,7 +42,10 @@ std::shared_ptr<Meeting> Messages::send(EngineGroup& group, int source, int dest
                        .call = std::move(call),
                        .participant = std::move(participant),
                        .deliver = nullptr};
-  if (const auto receive = group.state->messages.take_receive_or_keep(send)) complete(*receive, send);
+  if (const auto receive = group.state->messages.take_receive_or_keep(send)) {
+    end_sends(group, send, receive->posted_at);
+    complete(*receive, send);
+  }
   calls_.end(rank);
   return meeting;
 }
@@ -47,7 +55,7 @@ std::shared_ptr<Meeting> Messages::receive(EngineGroup& group, int source, int d
   const int rank = group.ranks[destination];
   auto meeting = begin(group, /*sends=*/false, source, destination, call);
   if (meeting->has_ended()) return meeting;
-  meeting->set_source(source);
+  meeting->set_peer(source);
   Mailbox::Posted receive{.meeting = meeting,
                           .source = source,
                           .destination = destination,
@@ -58,9 +66,21 @@ std::shared_ptr<Meeting> Messages::receive(EngineGroup& group, int source, int d
                           .deliver = std::move(deliver)};
   std::optional<Mailbox::Posted> send;
   if (!group.state->messages.take_send_or_keep(receive, send)) return failed_meeting(group, std::move(receive.call));
-  if (send) complete(receive, *send);
+  if (send) {
+    end_sends(group, *send, receive.posted_at);
+    complete(receive, *send);
+  }
   calls_.end(rank);
   return meeting;
+}
+
+void Messages::end_sends(EngineGroup& group, const Mailbox::Posted& send, double received_at) {
+  if (!send_capacity_) return;
+  for (const auto& ended :
+       group.state->messages.add_receive_of({send.source, send.destination}, send.meeting, *send_capacity_)) {
+    transfers_.set_of_send(*ended, received_at);
+    calls_.end_meeting(*ended, nullptr);
+  }
 }
 
 // Only the receiver's meeting is completed here. An exception from a fault, the network model or `deliver`
@@ -68,7 +88,7 @@ std::shared_ptr<Meeting> Messages::receive(EngineGroup& group, int source, int d
 void Messages::complete(const Mailbox::Posted& receive, const Mailbox::Posted& send) {
   auto& meeting = *receive.meeting;
   // For a receive from any source this is the answer that Work::sourceRank returns.
-  meeting.set_source(send.source);
+  meeting.set_peer(send.source);
   std::exception_ptr error;
   try {
     const auto faults =

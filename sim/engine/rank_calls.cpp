@@ -33,7 +33,7 @@ OpenWait RankCalls::begin_wait(int rank, Meeting& meeting) {
     scheduler_.yield(rank);
     return {.begin = begin};
   }
-  const auto* call = meeting.is_message() ? nullptr : meeting.any_call();
+  const auto* call = meeting.is_message() ? &*meeting.calls().front() : meeting.any_call();
   log_.append("wait", rank, call != nullptr ? call->op : Collective::kRecv, &meeting.group(),
               meeting.is_message() ? -1 : static_cast<std::int64_t>(meeting.sequence()));
   // Gloo counts a receive's time-out from the wait, not from the call.

@@ -63,6 +63,13 @@ void TransferTimes::set_of_message(Meeting& receive, const Message& message) con
   times.last_ready = std::max(ready[0], ready[1]);
 }
 
+void TransferTimes::set_of_send(Meeting& send, double received_at) const {
+  auto& times = send.times;
+  times.last_to_arrive = send.group().ranks[send.peer()];
+  if (options_.is_virtual()) times.finish = {received_at};
+  if (options_.keeps_time()) times.last_ready = options_.is_virtual() ? received_at : clocks_.wall_now();
+}
+
 // One mutex for all ranks is enough: only the completing thread of each meeting takes it.
 void TransferTimes::count(const Meeting& meeting) {
   if (!options_.keeps_time()) return;

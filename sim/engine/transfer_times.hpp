@@ -29,6 +29,8 @@ class TransferTimes {
     double late = 0;                      // seconds
   };
   void set_of_message(Meeting& receive, const Message& message) const;
+  /// For a send that waited until a receive was posted at that virtual time.
+  void set_of_send(Meeting& send, double received_at) const;
 
   /// Counts a completed meeting.
   void count(const Meeting& meeting);

@@ -36,7 +36,7 @@ struct World::Parts {
         calls(options, log, failure_record, states, *scheduler, clocks),
         failure_handler(options, failure_record, groups, states, *scheduler, clocks, calls, faults),
         rendezvous(options, log, faults, clocks, calls, transfers, failure_handler),
-        messages(faults, clocks, calls, transfers, failure_handler) {}
+        messages(faults, clocks, calls, transfers, failure_handler, options.send_capacity) {}
 
   const WorldOptions options;
   std::unique_ptr<Executor> executor;

@@ -60,8 +60,9 @@ class World {
   /// after a failure.
   std::shared_ptr<Meeting> arrive(EngineGroup& group, int group_rank, Call call, Participant participant,
                                   const Compute& compute);
-  /// Posts one end of a message. A send completes immediately; its participant is handed to the receive that
-  /// matches source, destination and tag, in order. `source` -1 receives from any rank and prefers the lowest.
+  /// Posts one end of a message. A send completes at once unless WorldOptions::send_capacity lets it wait; its
+  /// participant is handed to the receive that matches source, destination and tag, in order. `source` -1 receives from
+  /// any rank and prefers the lowest.
   std::shared_ptr<Meeting> send(EngineGroup& group, int source, int destination, int tag, Call call,
                                 Participant participant);
   std::shared_ptr<Meeting> receive(EngineGroup& group, int source, int destination, int tag, Call call,

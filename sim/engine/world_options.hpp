@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(30);  // Gloo's default; a running rank may take as long
   RankSchedule schedule = {};
   CheckLevels checks = {};
+  std::optional<int> send_capacity =
+      {};  // messages from one rank to another that may wait for their receives; nullopt: any
   FinishTimes finish_times = nullptr;        // set: time is virtual
   std::vector<RankTimes> times_before = {};  // by rank; a restarted run continues its clocks
   std::chrono::steady_clock::time_point started = std::chrono::steady_clock::now();

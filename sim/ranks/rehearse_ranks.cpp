@@ -19,6 +19,7 @@ struct Simulation {
                                                    .timeout = options.timeout,
                                                    .schedule = options.schedule,
                                                    .checks = options.checks,
+                                                   .send_capacity = options.send_capacity,
                                                    .finish_times = options.finish_times,
                                                    .times_before = before.times,
                                                    .started = started,

@@ -37,6 +37,9 @@ struct SimulationOptions {
   RankSchedule schedule = {};                                    ///< parallel, or one rank at a time in a seeded order
   CheckLevels checks = {};                                       ///< what ends the run, and what is a finding
   std::shared_ptr<FaultModel> faults = nullptr;                  ///< injected faults; null: none
+  /// Messages from one rank to another that may wait for their receives before a wait for a send blocks: 0 as NCCL's
+  /// sends, which have no buffers; nullopt: any number, as Gloo's small ones.
+  std::optional<int> send_capacity = {};
   Library library = Library::kGloo;            ///< the backend that is rehearsed: which tensors it accepts
   FinishTimes finish_times = nullptr;          ///< set: time is virtual and follows this network model
   double cpu_factor = 0;                       ///< virtual seconds of compute per second of processor time

@@ -228,7 +228,7 @@ sim::StartedCall<sim::HostTensor> RankProxy::start(const process::Operation& ope
 
 std::int64_t RankProxy::value_of(const Pending& pending) {
   return pending.is_sparse ? pending.started.buffers->outputs.front().values().size(0)
-                           : pending.started.meeting->source();
+                           : pending.started.meeting->peer();
 }
 
 // Of the thread that ends the collective and this one, the first to see its end answers.

@@ -123,6 +123,7 @@ sim::SimulationOptions Rehearsal::simulation_options() const {
   sim::SimulationOptions options{.num_ranks = num_ranks_};
   options.schedule = options_.rank_schedule();
   options.checks = sim::check_levels(options_.checks);
+  options.send_capacity = options_.max_unreceived_sends();
   options.logs_events = !options_.event_log.empty();
   options.records_steps = options_.records_steps || !options_.steps.empty();
   options.records_times = !options_.report.empty();

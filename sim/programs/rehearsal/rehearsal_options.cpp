@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <type_traits>
 
@@ -32,6 +33,16 @@ std::string RehearsalOption::key() const {
   std::string key = flag + 2;
   std::ranges::replace(key, '-', '_');
   return key;
+}
+
+std::optional<int> RehearsalOptions::max_unreceived_sends() const {
+  if (send_capacity == "unbounded") return std::nullopt;
+  int capacity = -1;
+  const char* const end = send_capacity.data() + send_capacity.size();
+  const auto parsed = std::from_chars(send_capacity.data(), end, capacity);
+  check_config(parsed.ec == std::errc() && parsed.ptr == end && capacity >= 0,
+               "--send-capacity: expected unbounded or a number of messages from 0 on, got '{}'", send_capacity);
+  return capacity;
 }
 
 std::vector<std::string> given_options(const RehearsalOptions& options) {
@@ -71,6 +82,11 @@ std::vector<std::string> problems_of(const RehearsalOptions& options) {
   if (options.pct_depth != RehearsalOptions().pct_depth && options.schedule != "pct")
     problems.push_back(fmt::format("--pct-depth: has no effect with --schedule {}; use --schedule pct or leave it out",
                                    options.schedule));
+  try {
+    (void)options.max_unreceived_sends();
+  } catch (const ConfigError& error) {
+    problems.emplace_back(error.what());
+  }
   try {
     sim::check_levels(options.checks);
   } catch (const ConfigError& error) {

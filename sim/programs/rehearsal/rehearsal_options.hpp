@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ struct RehearsalOptions {
   std::uint64_t seed_schedule = 0;
   int pct_depth = sim::RankSchedule().pct_depth;
   std::string event_log;
+  std::string send_capacity = "unbounded";
   std::string faults;
   std::string checks;  // see sim::check_levels
   std::string diagnosis;
@@ -27,6 +29,8 @@ struct RehearsalOptions {
   bool records_steps = false;  // keep losses and parameter hashes in the report, for sim-run explore
   std::string steps;           // write them to this file as well
 
+  /// Throws ConfigError unless it is "unbounded" or a number from 0 on.
+  [[nodiscard]] std::optional<int> max_unreceived_sends() const;
   /// Throws ConfigError for an unknown schedule.
   [[nodiscard]] sim::RankSchedule rank_schedule() const {
     return {.kind = sim::rank_schedule_kind(schedule), .seed = seed_schedule, .pct_depth = pct_depth};
@@ -62,6 +66,10 @@ void for_each_option(Visit&& visit) {
   visit(Option{"--seed-schedule", "Seed of a random or pct schedule"}, &All::seed_schedule);
   visit(Option{"--pct-depth", "For a pct schedule: the number of events whose order triggers the bug"},
         &All::pct_depth);
+  visit(Option{"--send-capacity",
+               "Messages from one rank to another that may wait for their receives before a send blocks: 0 as NCCL "
+               "without buffers, 1, ..., or unbounded"},
+        &All::send_capacity);
   visit(Option{"--event-log", "Write every event, in order, to this file, as JSON lines", kOutput}, &All::event_log);
   visit(Option{"--faults", "Inject the faults of this file (YAML)", kInput}, &All::faults);
   visit(Option{"--check", "NAME=error|finding|off: what a check does with what it finds; repeatable; see --list-checks",

@@ -122,7 +122,7 @@ std::string run_race(const Trial& trial) {
     auto meeting =
         world.receive(*group, -1, 0, 0, {.op = Collective::kRecv}, nullptr, [](const auto&, const auto&, auto) {});
     world.wait(0, *meeting);
-    source = meeting->source();
+    source = meeting->peer();
   });
   return source == 1 ? "" : "wrong sender";
 }

@@ -24,7 +24,7 @@ TEST(WorldTest, MessagesArriveInOrderPerTag) {
                                      static_cast<Summand*>(to.get())->output = static_cast<Summand*>(sent.get())->input;
                                    });
       world.wait(1, *meeting);
-      EXPECT_EQ(meeting->source(), 0);
+      EXPECT_EQ(meeting->peer(), 0);
       received.push_back(value->output);
     };
     if (rank == 0) {
@@ -71,6 +71,19 @@ TEST(WorldTest, AWaitingReceiveGetsTheMessageOfItsTag) {
 }
 
 // Rank 0 ends its program, so the message can never come: this is reported at once, not after the timeout.
+// With room for one message the second send waits, and no rank can continue.
+TEST(WorldTest, ASendWithoutRoomIsDiagnosed) {
+  World world({.num_ranks = 2, .send_capacity = 1});
+  const auto error = failure_of(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 1) return;
+    for (int count = 0; count < 2; ++count)
+      world.wait(0, *world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr));
+    ADD_FAILURE() << "the second send returned";
+  });
+  EXPECT_THAT(error.what(), HasSubstr("rank 1 has not received: it "));
+}
+
 TEST(WorldTest, ReceiveWithoutASenderIsDiagnosed) {
   World world({.num_ranks = 2});
   const auto error = failure_of(world, [&](int rank) {

@@ -106,6 +106,26 @@ TEST(WorldTest, AMessageIsOnItsWayOnceBothEndsAreReady) {
   EXPECT_NEAR(world.volumes().at("recv").seconds, 2, 1e-6);
 }
 
+// The receiver is three seconds late, and a send without buffers waits for it.
+TEST(WorldTest, ASendWithoutRoomWaitsForItsReceive) {
+  World world({.num_ranks = 2,
+               .send_capacity = 0,
+               .finish_times = [](const EngineGroup&, const Call&, std::span<const double> ready) {
+                 return std::vector<double>(ready.size(), *std::max_element(ready.begin(), ready.end()) + 2);
+               }});
+  run_ranks(world, [&](int rank) {
+    auto group = world.group("world", {0, 1});
+    if (rank == 0) {
+      world.wait(0, *world.send(*group, 0, 1, 0, {.op = Collective::kSend}, nullptr));
+    } else {
+      world.clocks().delay(1, 3, "late");
+      wait_for_message(world, *group);
+    }
+  });
+  EXPECT_GE(world.clocks().times(0).now, 3);
+  EXPECT_GT(world.clocks().times(0).straggler_wait, 2);
+}
+
 // Both orders matter: the message is matched by the sender's thread in one case and by the receiver's in the other.
 TEST(WorldTest, ErrorOfTheNetworkReachesTheReceiver) {
   for (const bool receives_first : {false, true}) {

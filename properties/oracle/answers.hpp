@@ -17,6 +17,7 @@ Json checkpoint_file_answer(const Json& request);
 Json device_map_answer(const Json& request);
 Json hook_answer(const Json& request);
 Json model_answer(const Json& request);
+Json pipeline_answer(const Json& request);
 Json schedule_answer(const Json& request);
 Json tracked_run_answer(const Json& request);
 

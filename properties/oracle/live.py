@@ -20,6 +20,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --device-maps N [--seed N]                      N random device maps
        live.py --bin FOLDER --hooks N [--seed N]                            N random sequences of calls of hooked modules
        live.py --bin FOLDER --hooked JSON                                   one of them
+       live.py --bin FOLDER --pipelines N [--seed N]                        N random tables of pipeline schedules
        live.py --bin FOLDER --models N [--seed N]                           N random Llamas, and ResNets
        live.py --bin FOLDER --mixtures N [--seed N]                         N random mixtures of experts
        live.py --bin FOLDER --parallel-layers N [--seed N --ranks N]        N layers divided by tensor parallelism
@@ -71,6 +72,7 @@ import models
 import optimizer_runs
 import optimizers
 import parallel_layers
+import pipelines
 import plan
 import plan_requests
 import rank_group
@@ -462,6 +464,14 @@ def compare_hooks(report, arguments, requests):
     say(f"compared {len(requests)} hooked models, {sum(len(their.get('events', ())) for their in theirs)} calls of hooks")
 
 
+def compare_pipelines(report, arguments, rng, count):
+    requests = [pipelines.random_request(rng) for _ in range(count)]
+    theirs = [attempt(pipelines.answer, request) for request in requests]
+    for their, our in zip(theirs, answers_of(arguments, "pipelines", requests), strict=True):
+        report.add("pipeline schedule", difference_of(their, our, pipelines.difference), ["--pipelines", str(count), "--seed", str(arguments.seed)])
+    say(f"compared {count} tables of pipeline schedules")
+
+
 def compare_models(report, arguments, rng, count):
     with tempfile.TemporaryDirectory() as folder:
         requests = models.random_requests(rng, folder, count)
@@ -604,6 +614,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_device_maps(report, arguments, random.Random(arguments.seed), 300))
     of_hooks = random.Random(arguments.seed)
     jobs.append(lambda: compare_hooks(report, arguments, [hooks.random_request(of_hooks) for _ in range(300)]))
+    jobs.append(lambda: compare_pipelines(report, arguments, random.Random(arguments.seed), 300))
     jobs.append(lambda: compare_models(report, arguments, random.Random(arguments.seed), 20))
     jobs.append(lambda: compare_mixtures(report, arguments, random.Random(arguments.seed), 25))
     jobs.append(lambda: compare_random_parallel_layers(report, arguments, random.Random(arguments.seed), 40))
@@ -683,6 +694,7 @@ def parse():
     parser.add_argument("--hooks", type=int)
     parser.add_argument("--hooked", type=json.loads)
     parser.add_argument("--models", type=int)
+    parser.add_argument("--pipelines", type=int)
     parser.add_argument("--mixtures", type=int)
     parser.add_argument("--parallel-layers", type=int)
     parser.add_argument("--parallel-layer", type=json.loads)
@@ -718,6 +730,7 @@ RANDOM = {
     "mixtures": compare_mixtures,
     "models": compare_models,
     "parallel_layers": compare_random_parallel_layers,
+    "pipelines": compare_pipelines,
     "tokenizers": compare_tokenizers,
 }
 

@@ -27,6 +27,7 @@ const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_fil
                                              {"models", model_answer},
                                              {"optimizer-operators", operators_of_step},
                                              {"optimizer-runs", run_optimizer},
+                                             {"pipelines", pipeline_answer},
                                              {"schedules", schedule_answer},
                                              {"tokenizers", tokenizer_values},
                                              {"tracked-runs", tracked_run_answer}};

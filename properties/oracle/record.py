@@ -8,6 +8,7 @@ recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by to
 recorded/context_parallel.jsonl {"request", "expected"}: attention over a divided sequence, the answers of context_parallel.py
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
+recorded/pipelines.jsonl        {"request", "expected"}: tables of torch's pipeline schedules, the answers of pipelines.py
 recorded/mixtures.jsonl         {"request", "expected"}: random mixtures of experts, and the answers of mixtures.py
 recorded/tokenizers.jsonl       {"request", "expected"}: tokenizers, texts and ids, and the answers of tokenizer_files.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
@@ -24,6 +25,7 @@ import float8
 import hooks
 import mixtures
 import optimizer_runs
+import pipelines
 import plan
 import plan_requests
 import random_numbers
@@ -127,6 +129,17 @@ def record_hooks():
     write("hooks.jsonl", ({"request": request, "expected": hooks.answer(request)} for request in requests))
 
 
+def record_pipelines():
+    rng = random.Random(SEED)
+    lines, of_schedule = [], dict.fromkeys(pipelines.SCHEDULES, 0)
+    while min(of_schedule.values()) < 3:
+        request = pipelines.random_request(rng)
+        if of_schedule[request["schedule"]] < 3 and request["micro_batches"] * request["stages"] < 80:
+            of_schedule[request["schedule"]] += 1
+            lines.append({"request": request, "expected": pipelines.answer(request)})
+    write("pipelines.jsonl", lines, "torch 2.11.0")
+
+
 def record_mixtures():
     rng = random.Random(1)
     requests = [mixtures.random_request(rng, 12) | {"top_k": top_k} for top_k in (2, 2, 3, 3, 4, 12)]  # 1 to 4 ranks divide 12
@@ -157,6 +170,7 @@ if __name__ == "__main__":
     record_float8()
     record_context_parallel()
     record_hooks()
+    record_pipelines()
     record_mixtures()
     record_tokenizers()
     record_faults()

@@ -146,11 +146,12 @@ class Recompute : public torch::autograd::Node {
 
 std::vector<at::Tensor> checkpoint(Forward forward, std::vector<at::Tensor> inputs) {
   if (!c10::GradMode::is_enabled()) return forward(inputs);
-  // The extra edge to a tensor that requires a gradient makes the engine run this node even if no input requires one:
-  // the module's parameters still do.
   auto edges = torch::autograd::collect_next_edges(inputs);
   edges.resize(inputs.size() + 1);
-  edges.back() = torch::autograd::impl::gradient_edge(at::zeros({}).requires_grad_());
+  // If no input requires a gradient, an edge to a tensor that does makes the engine run this node: the module's
+  // parameters may still require one.
+  if (!torch::autograd::any_variable_requires_grad(inputs))
+    edges.back() = torch::autograd::impl::gradient_edge(at::zeros({}).requires_grad_());
   const auto node = make_node<Recompute>(std::move(edges), std::move(forward), inputs);
   std::vector<at::Tensor> outputs;
   {

@@ -62,6 +62,10 @@ int prove_main(int argc, char** argv, const ExperimentFiles& experiments);
 /// every layout of a mesh. Returns the exit code: 0 if a layout fits, 1 if none does.
 int layouts_main(int argc, char** argv);
 
+/// `sim-run pipeline --schedule NAME|FILE.csv [options]`: prints a pipeline schedule and proves it. Returns the exit
+/// code: 0 if it is complete and free of deadlock, 1 if not.
+int pipeline_main(int argc, char** argv);
+
 /// `sim-run plan`: answers the requests of a file, or one request made of flags. `argv[0]` is "plan". Returns the exit
 /// code; throws ConfigError for wrong usage.
 int plan_main(int argc, char** argv);

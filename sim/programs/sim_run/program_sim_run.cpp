@@ -16,7 +16,7 @@ namespace {
 [[noreturn]] void refuse(const std::string& what) {
   throw ConfigError(
       fmt::format("{}: needs the sim-run that `./dev build` makes in accel's source tree; this one of Python's package "
-                  "has `-- PROGRAM [ARGS...]`, check, compare, explore and prove",
+                  "has `-- PROGRAM [ARGS...]`, check, compare, explore, pipeline and prove",
                   what));
 }
 
@@ -35,7 +35,9 @@ int run_main(int argc, char** argv) {
     if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Runs a program on simulated ranks: sim-run [OPTIONS] -- python train.py [ARGS...]", "sim-run");
-    app.footer("Other commands, each with --help: sim-run check, sim-run explore, sim-run compare, sim-run prove");
+    app.footer(
+        "Other commands, each with --help: sim-run check, sim-run explore, sim-run compare, sim-run prove, "
+        "sim-run pipeline");
     RunOptions options;
     std::string experiment;
     add_run_options(app, options);

@@ -365,7 +365,7 @@ int run_main(int argc, char** argv) {
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
     app.footer(
         "Other commands, each with --help: sim-run check, sim-run plan, sim-run explore, sim-run compare, sim-run "
-        "prove, sim-run layouts");
+        "prove, sim-run layouts, sim-run pipeline");
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {

@@ -1,0 +1,13 @@
+#pragma once
+
+#include <string>
+
+#include "reference/pipeline/schedules/schedule_times.hpp"
+
+namespace accel::programs {
+
+/// Draws when each rank computes which micro-batch of which stage, as an SVG picture of its own: time from left to
+/// right, a row per rank. Actions that did not run are left out. Thread rule: pure.
+std::string schedule_svg(const pipeline::Schedule& schedule, const pipeline::ScheduleTimes& times);
+
+}  // namespace accel::programs

@@ -107,10 +107,28 @@ Roots roots_of(const std::vector<at::Tensor>& outputs, const std::vector<at::Ten
   return roots;
 }
 
+// The inputs that need a gradient.
+struct Ends {
+  edge_list edges;
+  std::vector<std::size_t> places;
+  std::unordered_set<const Node*> nodes;
+};
+
+Ends ends_of(const std::vector<at::Tensor>& inputs) {
+  Ends ends;
+  for (std::size_t index = 0; index < inputs.size(); ++index) {
+    if (!inputs[index].requires_grad()) continue;
+    ends.edges.push_back(edge_of(inputs[index]));
+    ends.places.push_back(index);
+    ends.nodes.insert(ends.edges.back().function.get());
+  }
+  return ends;
+}
+
 // Where the second half begins: at a node, with the gradients that enter it.
 struct Branches {
   edge_list starts;
-  variable_list gradients;
+  variable_list gradients;  // empty until the first half has run, unless the node is an output
   edge_list weights;
 };
 
@@ -131,6 +149,24 @@ struct StageBackward::Halves {
       all_weights.push_back(weight);
     }
     branches.push_back(std::move(added));
+  }
+
+  void find_branches(const Graph& graph) {
+    for (auto* const node : graph.nodes()) {
+      if (!graph.is_trunk(node)) continue;
+      auto weights = weights_from(graph, node);
+      if (weights.empty()) continue;
+      edge_list starts;
+      for (std::uint32_t input = 0; input < node->num_inputs(); ++input) starts.emplace_back(node->getptr(), input);
+      add({.starts = std::move(starts), .gradients = {}, .weights = std::move(weights)});
+    }
+    for (std::size_t index = 0; index < roots.edges.size(); ++index) {
+      const auto& root = roots.edges[index];
+      const auto* const node = root.function.get();
+      if (graph.is_trunk(node)) continue;
+      auto weights = node->next_edges().empty() ? edge_list{root} : weights_from(graph, node);
+      add({.starts = {root}, .gradients = {roots.gradients[index]}, .weights = std::move(weights)});
+    }
   }
 };
 
@@ -162,48 +198,27 @@ std::vector<at::Tensor> StageBackward::of_inputs(const std::vector<at::Tensor>& 
   halves_ = std::make_unique<Halves>(Halves{.roots = roots_of(outputs_, gradients)});
   outputs_.clear();
   const auto& roots = halves_->roots;
-  edge_list ends;
-  std::vector<std::size_t> place_of_end;
-  std::unordered_set<const Node*> input_nodes;
-  for (std::size_t index = 0; index < inputs_.size(); ++index) {
-    if (!inputs_[index].requires_grad()) continue;
-    ends.push_back(edge_of(inputs_[index]));
-    place_of_end.push_back(index);
-    input_nodes.insert(ends.back().function.get());
-  }
+  const auto inputs = ends_of(inputs_);
   std::vector<at::Tensor> of_inputs(inputs_.size());
-  if (ends.empty() || roots.edges.empty()) return of_inputs;
+  if (inputs.edges.empty() || roots.edges.empty()) return of_inputs;
 
-  const Graph graph(roots.edges, input_nodes);
-  for (auto* const node : graph.nodes()) {
-    if (!graph.is_trunk(node)) continue;
-    auto weights = weights_from(graph, node);
-    if (weights.empty()) continue;
-    edge_list starts;
-    for (std::uint32_t input = 0; input < node->num_inputs(); ++input) starts.emplace_back(node->getptr(), input);
-    halves_->add({.starts = std::move(starts), .weights = std::move(weights)});
-  }
-  const auto num_junctions = halves_->branches.size();
-  for (std::size_t index = 0; index < roots.edges.size(); ++index) {
-    const auto& root = roots.edges[index];
-    if (graph.is_trunk(root.function.get())) continue;
-    auto weights = root.function->next_edges().empty() ? edge_list{root} : weights_from(graph, root.function.get());
-    halves_->add({.starts = {root}, .gradients = {roots.gradients[index]}, .weights = std::move(weights)});
-  }
+  halves_->find_branches(Graph(roots.edges, inputs.nodes));
   halves_->is_first_done = true;
   if (halves_->is_shared) {
     halves_->branches.clear();
     return run_all();
   }
-  for (std::size_t index = 0; index < num_junctions; ++index)
-    ends.insert(ends.end(), halves_->branches[index].starts.begin(), halves_->branches[index].starts.end());
+  auto ends = inputs.edges;
+  for (const auto& branches : halves_->branches) {
+    if (branches.gradients.empty()) ends.insert(ends.end(), branches.starts.begin(), branches.starts.end());
+  }
   const auto captured = run(roots.edges, roots.gradients, /*keeps_graph=*/true, /*accumulates=*/false, ends);
   auto next = captured.begin();
-  for (const auto place : place_of_end) of_inputs[place] = *next++;
-  for (std::size_t index = 0; index < num_junctions; ++index) {
-    auto& branches = halves_->branches[index];
-    const auto end = next + static_cast<std::ptrdiff_t>(branches.starts.size());
-    branches.gradients.assign(next, end);
+  for (const auto place : inputs.places) of_inputs[place] = *next++;
+  for (auto& [starts, entering, weights] : halves_->branches) {
+    if (!entering.empty()) continue;
+    const auto end = next + static_cast<std::ptrdiff_t>(starts.size());
+    entering.assign(next, end);
     next = end;
   }
   return of_inputs;

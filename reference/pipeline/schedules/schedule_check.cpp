@@ -104,15 +104,9 @@ class TableCheck {
       add("rank {}: {} is before {}", after.rank, to_string(second), to_string(first));
   }
 
-  void check_computations(int stage, int micro_batch) {
+  void check_gradients(int stage, int micro_batch) {
     const auto of = [&](ActionKind kind) { return Action{kind, stage, micro_batch}; };
-    for (const auto kind :
-         {ActionKind::kForward, ActionKind::kBackward, ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
-      const auto count = places_.of(of(kind)).count;
-      if (count > 1) add("{} stands {} times", to_string(of(kind)), count);
-    }
     const auto has = [&](ActionKind kind) { return places_.of(of(kind)).count > 0; };
-    if (!has(ActionKind::kForward)) add("{} is missing", to_string(of(ActionKind::kForward)));
     const bool has_both = has(ActionKind::kBackward), has_input = has(ActionKind::kBackwardInput),
                has_weight = has(ActionKind::kBackwardWeight);
     if (has_both && has_input)
@@ -124,6 +118,18 @@ class TableCheck {
     if (!has_both && !has_input && !has_weight) add("{} is missing", to_string(of(ActionKind::kBackward)));
     if (!has_both && has_input && !has_weight) add("{} is missing", to_string(of(ActionKind::kBackwardWeight)));
     if (!has_both && !has_input && has_weight) add("{} is missing", to_string(of(ActionKind::kBackwardInput)));
+  }
+
+  void check_computations(int stage, int micro_batch) {
+    const auto of = [&](ActionKind kind) { return Action{kind, stage, micro_batch}; };
+    for (const auto kind :
+         {ActionKind::kForward, ActionKind::kBackward, ActionKind::kBackwardInput, ActionKind::kBackwardWeight}) {
+      const auto count = places_.of(of(kind)).count;
+      if (count > 1) add("{} stands {} times", to_string(of(kind)), count);
+    }
+    const auto has = [&](ActionKind kind) { return places_.of(of(kind)).count > 0; };
+    if (!has(ActionKind::kForward)) add("{} is missing", to_string(of(ActionKind::kForward)));
+    check_gradients(stage, micro_batch);
     for (const auto kind : {ActionKind::kBackward, ActionKind::kBackwardInput})
       check_before(of(ActionKind::kForward), of(kind));
     check_before(of(ActionKind::kBackwardInput), of(ActionKind::kBackwardWeight));

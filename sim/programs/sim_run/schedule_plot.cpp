@@ -89,19 +89,28 @@ std::string box(const Scale& scale, double y, const Action& action, const Action
   return drawn;
 }
 
+struct Legend {
+  std::string body;
+  double end = kMargin;
+};
+
+Legend legend() {
+  Legend drawn;
+  for (const auto& style : kStyles) {
+    drawn.body += fmt::format("<rect x=\"{:g}\" y=\"{:g}\" width=\"14\" height=\"14\" fill=\"{}\" stroke=\"#555\"/>\n",
+                              drawn.end, kGap, fill_of(style.kind, 0, 1));
+    drawn.body += text(drawn.end + 20, kGap + 12, style.name);
+    drawn.end += 40 + 7.0 * static_cast<double>(style.name.size());
+  }
+  return drawn;
+}
+
 }  // namespace
 
 std::string schedule_svg(const Schedule& schedule, const ScheduleTimes& times) {
   const auto scale = scale_of(schedule, times);
   double width = 640, y = kGap + kLegend;
-  std::string body;
-  double x = kMargin;
-  for (const auto& style : kStyles) {
-    body += fmt::format("<rect x=\"{:g}\" y=\"{:g}\" width=\"14\" height=\"14\" fill=\"{}\" stroke=\"#555\"/>\n", x,
-                        kGap, fill_of(style.kind, 0, 1));
-    body += text(x + 20, kGap + 12, style.name);
-    x += 40 + 7.0 * static_cast<double>(style.name.size());
-  }
+  auto [body, x] = legend();
   for (std::size_t rank = 0; rank < times.times.size(); ++rank, y += kRow) {
     body += text(kGap, y + 15, fmt::format("rank {}", rank));
     const auto stages = stages_of(schedule.actions[rank]);

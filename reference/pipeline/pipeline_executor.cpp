@@ -2,8 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/tensor.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
@@ -16,6 +14,8 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/pipeline/stage_backward.hpp"
+#include "reference/state/objects.hpp"
+#include "reference/tree/tree_bytes.hpp"
 
 namespace accel::pipeline {
 namespace {
@@ -188,12 +188,14 @@ class PipelineExecutor::Impl {
       Tensors passed;
       for (const auto& tensor : micro_batch) passed.push_back(at::zeros_like(tensor));
       for (int stage = 0; stage < num_stages_; ++stage) {
+        std::string shapes;  // empty on the ranks without the stage
         if (is_here(stage)) {
           if (stage > 0 && !is_here(stage - 1)) passed = zeros_of(sizes[stage - 1]);
           passed = stages_.at(stage).forward(passed, /*is_sizing=*/true);
-          sizes[stage] = sizes_of(passed);
+          shapes = pack(passed, TensorBytes::kShapeOnly);
         }
-        sizes[stage] = broadcast_sizes(sizes[stage], rank_of_[stage]);
+        const auto all = accel::detail::all_gather_bytes(group_, shapes);
+        sizes[stage] = sizes_of(unpack<Tensors>(all[rank_of_[stage]], TensorBytes::kShapeOnly));
       }
       sizes_[key] = std::move(sizes);
     }
@@ -203,36 +205,6 @@ class PipelineExecutor::Impl {
     Tensors tensors;
     for (const auto& of_tensor : sizes) tensors.push_back(of_tensor.make(device_).zero_());
     return tensors;
-  }
-
-  // As numbers: of tensors; for each its dtype, its dimensions and its sizes.
-  [[nodiscard]] Sizes broadcast_sizes(const Sizes& own, int root) const {
-    std::vector<std::int64_t> numbers;
-    if (group_.rank() == root) {
-      numbers.push_back(static_cast<std::int64_t>(own.size()));
-      for (const auto& [sizes, dtype] : own) {
-        numbers.push_back(static_cast<std::int64_t>(dtype));
-        numbers.push_back(static_cast<std::int64_t>(sizes.size()));
-        numbers.insert(numbers.end(), sizes.begin(), sizes.end());
-      }
-    }
-    const auto on_device = at::TensorOptions(at::kLong).device(device_);
-    auto length = at::zeros({1}, on_device);
-    length.fill_(static_cast<std::int64_t>(numbers.size()));
-    group_.broadcast(length, root).wait();
-    auto values = at::zeros({length.item<std::int64_t>()}, on_device);
-    if (group_.rank() == root) values.copy_(at::tensor(numbers, at::kLong));
-    group_.broadcast(values, root).wait();
-    values = values.cpu();
-    const auto* next = values.const_data_ptr<std::int64_t>();
-    Sizes sizes(static_cast<std::size_t>(*next++));
-    for (auto& [of_tensor, dtype] : sizes) {
-      dtype = static_cast<at::ScalarType>(*next++);
-      const auto dims = *next++;
-      of_tensor.assign(next, next + dims);
-      next += dims;
-    }
-    return sizes;
   }
 
   // --- messages ------------------------------------------------------------------------------------------------------
@@ -290,11 +262,10 @@ class PipelineExecutor::Impl {
         return send_when_possible(rank_of_[stage + 1], slot(stage, action.micro_batch).outputs);
       case ActionKind::kSendBackward: return send_when_possible(rank_of_[stage - 1], take_sent_gradients(action));
       case ActionKind::kReceiveForward:
-        receives_[{stage, action.micro_batch, true}] =
-            receive(rank_of_[stage - 1], sizes_for(stage - 1, micro_batch(action)));
+        receives_[place_of(action)] = receive(rank_of_[stage - 1], sizes_for(stage - 1, micro_batch(action)));
         return;
       case ActionKind::kReceiveBackward:
-        receives_[{stage, action.micro_batch, false}] =
+        receives_[place_of(action)] =
             receive(rank_of_[stage + 1], with_gradients(sizes_for(stage, micro_batch(action))));
         return;
       case ActionKind::kUnshard:
@@ -303,8 +274,12 @@ class PipelineExecutor::Impl {
     }
   }
 
-  Tensors received(const Action& action, bool is_forward) {
-    auto node = receives_.extract({action.stage, action.micro_batch, is_forward});
+  using Place = std::tuple<ActionKind, int, int>;  // in the table
+  static Place place_of(const Action& action) { return {action.kind, action.stage, action.micro_batch}; }
+
+  // What a computation needs of another rank.
+  Tensors received(const Action& computation) {
+    auto node = receives_.extract(place_of(receive_for(computation)));
     return std::move(node.mapped().wait());
   }
 
@@ -313,8 +288,8 @@ class PipelineExecutor::Impl {
     if (action.stage == 0)
       for (const auto& input : micro_batch(action)) own.inputs.push_back(input.detach());
     else
-      own.inputs = leaves_of(is_here(action.stage - 1) ? slot(action.stage - 1, action.micro_batch).outputs
-                                                       : received(action, true));
+      own.inputs =
+          leaves_of(is_here(action.stage - 1) ? slot(action.stage - 1, action.micro_batch).outputs : received(action));
     own.outputs = stages_.at(action.stage).forward(own.inputs, /*is_sizing=*/false);
     if (action.stage + 1 < num_stages_) {
       own.backward.emplace(own.outputs, own.inputs);
@@ -330,7 +305,7 @@ class PipelineExecutor::Impl {
     auto& own = slot(action.stage, action.micro_batch);
     if (action.stage + 1 == num_stages_) return {at::ones_like(own.loss)};
     if (is_here(action.stage + 1)) return std::move(own.output_gradients);
-    const auto gradients = received(action, false);
+    const auto gradients = received(action);
     Tensors result;
     auto next = gradients.begin();
     for (const auto& output : own.outputs) result.push_back(output.is_floating_point() ? *next++ : at::Tensor());
@@ -378,8 +353,8 @@ class PipelineExecutor::Impl {
   const Loss* loss_ = nullptr;
   std::map<std::pair<int, int>, Slot> slots_;
   std::map<std::pair<int, int>, Tensors> sent_gradients_;
-  std::map<std::tuple<int, int, bool>, Message> receives_;  // by stage, micro-batch and direction
-  std::map<int, std::deque<Message>> sends_;                // by the other rank, in their order
+  std::map<Place, Message> receives_;
+  std::map<int, std::deque<Message>> sends_;  // by the other rank, in their order
   Tensors losses_;
 };
 

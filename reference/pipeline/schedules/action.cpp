@@ -60,6 +60,12 @@ Action other_end_of(const Action& message) {
   }
 }
 
+Action receive_for(const Action& computation) {
+  const bool is_forward = computation.kind == ActionKind::kForward;
+  return {is_forward ? ActionKind::kReceiveForward : ActionKind::kReceiveBackward, computation.stage,
+          computation.micro_batch};
+}
+
 std::string to_string(const Action& action) {
   auto text = fmt::format("{}{}", action.stage, kNames[static_cast<std::size_t>(action.kind)]);
   if (has_micro_batch(action.kind)) text += std::to_string(action.micro_batch);

@@ -61,6 +61,8 @@ struct Action {
 
 /// The action at the other end of a message: the receive of a send, the send of a receive.
 [[nodiscard]] Action other_end_of(const Action& message);
+/// The receive of what a forward, or a gradient of an input, needs of the stage before or after.
+[[nodiscard]] Action receive_for(const Action& computation);
 
 [[nodiscard]] std::string to_string(const Action& action);
 

@@ -256,11 +256,6 @@ bool has_input(const Done& done, const Action& action, int num_stages) {
   return true;
 }
 
-Action receive_for(const Action& action) {
-  return {action.kind == ActionKind::kForward ? ActionKind::kReceiveForward : ActionKind::kReceiveBackward,
-          action.stage, action.micro_batch};
-}
-
 // The message with the result of an action, if another rank needs it.
 std::optional<Action> message_of(const Action& action, const std::vector<int>& rank_of) {
   const auto is_elsewhere = [&](int other) { return rank_of[other] != rank_of[action.stage]; };
@@ -394,8 +389,8 @@ Schedule with_deferred_receives(const Schedule& schedule) {
     std::vector<Action> receives;
     std::copy_if(actions.begin(), actions.end(), std::back_inserter(receives),
                  [](const Action& action) { return is_receive(action.kind); });
-    const auto take = [&](ActionKind kind, const Action& action) {
-      const auto receive = std::find(receives.begin(), receives.end(), Action{kind, action.stage, action.micro_batch});
+    const auto take_receive_for = [&](const Action& action) {
+      const auto receive = std::find(receives.begin(), receives.end(), receive_for(action));
       if (receive == receives.end()) return;
       moved.push_back(*receive);
       receives.erase(receive);
@@ -403,8 +398,8 @@ Schedule with_deferred_receives(const Schedule& schedule) {
     for (std::size_t begin = 0; begin < actions.size();) {
       const auto end = end_of_joined(actions, begin);
       for (auto index = begin; index < end; ++index) {
-        if (actions[index].kind == ActionKind::kForward) take(ActionKind::kReceiveForward, actions[index]);
-        if (has_input_gradient(actions[index].kind)) take(ActionKind::kReceiveBackward, actions[index]);
+        const auto kind = actions[index].kind;
+        if (kind == ActionKind::kForward || has_input_gradient(kind)) take_receive_for(actions[index]);
       }
       for (auto index = begin; index < end; ++index) {
         if (!is_receive(actions[index].kind)) moved.push_back(actions[index]);

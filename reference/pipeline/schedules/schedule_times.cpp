@@ -123,9 +123,7 @@ class Run {
       const auto receive = other_end_of(action);
       return {rank, rank_of_[receive.stage], action, receive};
     }
-    const bool is_forward = action.kind == ActionKind::kForward;
-    const Action send{is_forward ? ActionKind::kSendForward : ActionKind::kSendBackward,
-                      action.stage + (is_forward ? -1 : 1), action.micro_batch};
+    const auto send = other_end_of(receive_for(action));
     return {rank, rank_of_[send.stage], action, send};
   }
 

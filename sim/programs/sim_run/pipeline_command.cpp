@@ -165,8 +165,7 @@ int pipeline_main(int argc, char** argv) {
   for (const auto& kind : pipeline::schedule_kinds()) names.push_back(fmt::format("{} ({})", kind.name, kind.summary));
   CLI::App app(
       "Prints a pipeline schedule, and proves that it computes everything once and cannot deadlock. Exit code 1: it is "
-      "incomplete, or its "
-      "ranks wait for each other.",
+      "incomplete, or its ranks wait for each other.",
       "sim-run pipeline");
   app.add_option("--schedule", arguments.schedule,
                  fmt::format("A CSV file of torch.distributed.pipelining, or {}", fmt::join(names, ", ")))

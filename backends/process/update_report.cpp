@@ -30,7 +30,8 @@ ParameterLayout read_layout(MessageReader& message) {
 }  // namespace
 
 MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report) {
-  message.put(report.generator).put(static_cast<std::uint64_t>(report.parameters.size()));
+  message.put(report.generator).put(report.stage_rank.value_or(-1));
+  message.put(static_cast<std::uint64_t>(report.parameters.size()));
   for (const auto& parameter : report.parameters) {
     const auto& state = parameter.state;
     message.put(parameter.name).put_list(parameter.sizes);
@@ -42,6 +43,7 @@ MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report) {
 
 UpdateReport read_update_report(MessageReader& message) {
   UpdateReport report{.generator = message.get<std::uint64_t>(), .parameters = {}};
+  if (const auto stage_rank = message.get<int>(); stage_rank >= 0) report.stage_rank = stage_rank;
   report.parameters.resize(message.get<std::uint64_t>());
   for (auto& parameter : report.parameters) {
     parameter.name = message.text();

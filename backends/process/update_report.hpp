@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct ParameterReport {
 struct UpdateReport {
   std::uint64_t generator = 0;              ///< hash of the default generator's state
   std::vector<ParameterReport> parameters;  ///< of replicated models
+  std::optional<int> stage_rank = {};       ///< as in Replicas
   double processor_seconds = 0;             ///< of the process, after the report was made
 };
 MessageWriter& operator<<(MessageWriter& message, const UpdateReport& report);

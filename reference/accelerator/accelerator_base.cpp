@@ -27,7 +27,8 @@ void AcceleratorBase::join_mesh() {
   shared().mesh = DeviceMesh(*context_, mesh_sizes().value_or(ParallelismConfig{.dp_replicate_size = num_processes()}));
   const auto plan = plan_data_parallel(mesh_sizes(), place_of(*context_));
   shared().data_parallel = {.size = plan.size, .rank = plan.rank, .group = mesh()["dp"]};
-  context_->seed_index = mesh().config().tp_enabled() ? std::optional(mesh()["dp_cp"].rank()) : std::nullopt;
+  const auto& sizes = mesh().config();
+  context_->seed_index = sizes.tp_enabled() || sizes.pp_size > 1 ? std::optional(mesh()["dp_cp"].rank()) : std::nullopt;
   context_->batch_place = {.size = plan.size, .index = plan.rank};
   training_.path = make_gradient_pipeline();
   training_.mesh = mesh().config();

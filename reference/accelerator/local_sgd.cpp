@@ -20,10 +20,11 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters,
               "LocalSGD: does not support master_weights: an average of bfloat16 weights loses what each step adds; "
               "train without master_weights");
   const auto& sizes = accelerator.mesh().config();
-  check_state(!sizes.tp_enabled() && !sizes.ep_enabled(),
-              "LocalSGD: tp_size {} and ep_size {}: ranks hold different parts of a model, which an average over all "
+  check_state(!sizes.tp_enabled() && !sizes.ep_enabled() && sizes.pp_size == 1,
+              "LocalSGD: tp_size {}, pp_size {} and ep_size {}: ranks hold different parts of a model, which an "
+              "average over all "
               "ranks would mix; train with plain data parallelism",
-              sizes.tp_size, sizes.ep_size);
+              sizes.tp_size, sizes.pp_size, sizes.ep_size);
   check_argument(options.local_sgd_steps >= 1, "local_sgd_steps: expected 1 or more, got {}", options.local_sgd_steps);
 }
 

@@ -61,14 +61,36 @@ std::string undivided(MeshAxis axis, int size) {
 // _prepare_tp and prepare_model.
 void Preparation::check_layouts(const ParameterLayouts& layouts, bool is_trained) const {
   const auto& sizes = mesh().config();
-  const bool lacks_tp = is_trained && sizes.tp_size > 1 && !layouts.has_layers_over(kTensorAxis);
-  const bool lacks_ep = is_trained && sizes.ep_size > 1 && !layouts.has_layers_over(kExpertAxis);
+  const auto* stages = layouts.stages();
+  // The layers of a pipeline that ranks divide may be on other stages.
+  const auto is_divided = [&](MeshAxis axis) {
+    return stages == nullptr ? layouts.has_layers_over(axis)
+                             : stages->divided_axes.contains(std::string(name_of(axis)));
+  };
+  const bool lacks_tp = is_trained && sizes.tp_size > 1 && !is_divided(kTensorAxis);
+  const bool lacks_pp = is_trained && sizes.pp_size > 1 && stages == nullptr;
+  const bool lacks_ep = is_trained && sizes.ep_size > 1 && !is_divided(kExpertAxis);
   auto problems = problems_of_groups(layouts, mesh());
   note_unless(!lacks_ep, problems, "{}", undivided(kExpertAxis, sizes.ep_size));
+  note_unless(!lacks_pp, problems,
+              "parallelism_config has pp_size {}, and the model has no stages, so all of these ranks would compute the "
+              "same; create it with pipeline_model(layers, accelerator.mesh())",
+              sizes.pp_size);
+  note_unless(stages == nullptr || stages->group.size() == mesh()["pp"].size(), problems,
+              "the model has stages on {} ranks, and parallelism_config has pp_size {}; create it with "
+              "accelerator.mesh()",
+              stages == nullptr ? 0 : stages->group.size(), sizes.pp_size);
+  const auto& ddp = settings().ddp_kwargs;
+  note_unless(stages == nullptr || !(ddp.find_unused_parameters || ddp.static_graph), problems,
+              "ddp_kwargs: find_unused_parameters and static_graph do not support the stages of a pipeline; omit them");
+  note_unless(stages == nullptr || mixed_precision() != "fp8", problems,
+              "mixed_precision fp8 does not support the stages of a pipeline; use bf16");
   if (shards()) {
     const auto& type = plugin().sharding->state_dict_type;
-    note_unless(!layouts.has_divided_layers() || type == "FULL_STATE_DICT", problems,
-                "state_dict_type {} does not support layers that are divided over ranks; use FULL_STATE_DICT", type);
+    note_unless((!layouts.has_divided_layers() && stages == nullptr) || type == "FULL_STATE_DICT", problems,
+                "state_dict_type {} does not support layers that are divided over ranks, and pipelines; use "
+                "FULL_STATE_DICT",
+                type);
     if (lacks_tp && is_main_process()) warn_once(*context_, "prepare: " + undivided(kTensorAxis, sizes.tp_size));
   } else {
     note_unless(!lacks_tp, problems, "{}", undivided(kTensorAxis, sizes.tp_size));

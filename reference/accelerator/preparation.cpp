@@ -237,6 +237,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   std::tie(experts.parameters, tensors.parameters) = layouts.split_experts(tensors.parameters);
   tensors.sparse = parameters_with_sparse_gradients(*module);
   tensors.layouts = layouts_of(tensors.parameters, layouts);
+  if (layouts.stages() != nullptr) tensors.stage_rank = layouts.stages()->group.rank();
   experts.layouts = layouts_of(experts.parameters, layouts);
   auto ddp = make_ddp(std::move(tensors), "dp_cp");
   auto of_experts = experts.parameters.empty() ? nullptr : make_ddp(std::move(experts), "expert_dp");
@@ -290,9 +291,11 @@ std::shared_ptr<ParallelModel> Preparation::make_sharded(const std::shared_ptr<t
       "outside model(...) the parameters of a sharded model are only this rank's shards; to compute with them in other "
       "members, such as model->generate(...), keep `const auto full = accelerator.gathered_parameters(model);` alive "
       "around the call, on every rank";
+  auto sharding = *plugin().sharding;
+  sharding.is_stage = layouts.stages() != nullptr;
   auto model = std::make_shared<ShardedParallelModel>(
       module, std::move(layouts), std::move(options),
-      std::make_unique<sharded::ShardedModel>(module, *shard_groups_, *plugin().sharding, context_->device));
+      std::make_unique<sharded::ShardedModel>(module, *shard_groups_, std::move(sharding), context_->device));
   training().path->add_parameters(all_of(parameters));
   training().path->add_model(model);
   for (const auto& optimizer : optimizers) training().path->restart(optimizer.optimizer());

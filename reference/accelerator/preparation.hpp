@@ -18,6 +18,10 @@
 
 namespace accel {
 
+class PipelineModel;
+struct PipelineLayer;
+struct PipelineOptions;
+
 class DistributedDataParallel;
 struct ModelTensors;
 namespace sharded {
@@ -82,6 +86,11 @@ class Preparation : public virtual AcceleratorBase {
   PreparedModel<Module> prepare_model(Module& module, PrepareModelOptions options = {false, std::nullopt}) {
     return prepare_model(detail::shared_module(module), options);
   }
+  /// A model that only predicts, cut into stages over the mesh's group "pp": Accelerate's prepare_pippy. `model(x)`
+  /// returns the outputs on the rank of the last stage, or on every rank with gather_output. Parameters of other stages
+  /// are freed. To train, prepare a pipeline_model. Needs `<accel/pipeline.hpp>`. Collective. Source:
+  /// accelerate/inference.py, prepare_pippy.
+  PreparedModel<PipelineModel> prepare_pipeline(std::vector<PipelineLayer> layers, const PipelineOptions& options);
   template <typename Dataset, typename Collate>
   DataLoaderShard<Dataset, Collate> prepare_data_loader(const DataLoader<Dataset, Collate>& loader,
                                                         std::optional<bool> device_placement = {}) {

@@ -15,6 +15,10 @@
 
 namespace accel {
 
+class PipelineLoss;
+class PipelineModel;
+struct PipelineBatch;
+
 namespace parallel {
 class ContextParallelScope;
 struct ContextParallelOptions;
@@ -40,6 +44,14 @@ class TrainingStep : public virtual AcceleratorBase {
   /// window.
   void backward(const at::Tensor& loss, BackwardOptions options = {false, false, std::nullopt},
                 std::source_location where = std::source_location::current());
+
+  /// Forward and backward of a batch through the stages of a pipeline, micro-batch by micro-batch; see PipelineModel.
+  /// Returns the loss of the batch, the mean of the micro-batches' losses weighted by their items, on every rank of the
+  /// pipeline. The whole batch is one micro-batch of an accumulation window, and `backward` is not called. Replicas of
+  /// the stages average their gradients at the end. Needs `<accel/pipeline.hpp>`. Throws ArgumentError for fewer rows
+  /// than micro-batches and, in the first step, if the ranks of the pipeline have different batches. Collective.
+  at::Tensor train_pipeline(const PreparedModel<PipelineModel>& model, const PipelineBatch& batch,
+                            const PipelineLoss& loss, std::source_location where = std::source_location::current());
 
   /// The scope of one micro-batch of an accumulation window. Restores synchronization when it is destroyed.
   class Window {
@@ -141,6 +153,7 @@ class TrainingStep : public virtual AcceleratorBase {
   [[nodiscard]] bool check_trigger(std::source_location where = std::source_location::current());
 
  private:
+  [[nodiscard]] at::Tensor factor_of_loss(double num_items);
   void step_in_backward();
   // Whether stepping the original optimizer gives another result than stepping the handle that prepare returned.
   [[nodiscard]] bool requires_prepared_step() const {

@@ -113,8 +113,6 @@ void check_mesh(const ParallelismConfig& config, int world_size) {
     problems.push_back(fmt::format("the mesh has {} = {} ranks ({}); expected {}, the world size",
                                    fmt::join(sizes, " x "), size, fmt::join(names, ", "), world_size));
   }
-  if (config.pp_size > 1)
-    problems.push_back(fmt::format("pp_size: expected 1, got {}: pipeline parallelism is unsupported", config.pp_size));
   if (config.cp_enabled() && config.sp_enabled())
     problems.emplace_back("cp_size and sp_size exclude each other; set one of them to 1");
   check_config(problems.empty(), "parallelism_config: {}", listed(problems, "; "));

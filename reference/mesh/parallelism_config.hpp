@@ -40,7 +40,7 @@ struct DeepSpeedSequenceParallelConfig {
 };
 
 /// A mesh of ranks in row-major order: dp_replicate, dp_shard, cp, sp, tp, pp, ep. The product of the sizes is the
-/// number of ranks. Ranks that differ only in tp, cp or sp share a batch: their loaders yield the same batch.
+/// number of ranks. Ranks that differ only in tp, cp, sp or pp share a batch: their loaders yield the same batch.
 /// Without any size above 1, all ranks are data parallel. dp_shard_size above 1 requires a plugin that shards:
 /// `prepare` of a model that DDP would train throws ConfigError.
 ///
@@ -48,7 +48,7 @@ struct DeepSpeedSequenceParallelConfig {
 /// other axes with a warning.
 struct ParallelismConfig {
   int dp_replicate_size = 1, dp_shard_size = 1, cp_size = 1, sp_size = 1, tp_size = 1;
-  int pp_size = 1;                       ///< an addition to Accelerate's fields, as is ep_size; above 1: unsupported
+  int pp_size = 1;                       ///< ranks that share out the layers of a model; an addition, as is ep_size
   int ep_size = 1;                       ///< ranks that divide the experts of a layer; each reads its own samples
   std::string cp_backend = "torch";      ///< the only one
   std::string sp_backend = "deepspeed";  ///< the only one: heads are exchanged for parts of the sequence (Ulysses)

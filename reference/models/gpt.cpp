@@ -151,6 +151,23 @@ class OutputImpl : public ColumnParallelLinearImpl {
 };
 TORCH_MODULE(Output);
 
+// Of the sequences that a model accepts.
+struct LengthLimits {
+  std::int64_t block_size = 0;
+  int num_parts = 1;          // ranks that hold parts of one sequence
+  std::int64_t multiple = 1;  // of a rank's length: the ranks of "tp" under sequence_parallel
+
+  void check(const at::Tensor& tokens) const {
+    const auto length = tokens.size(1), complete_length = length * num_parts;
+    check_argument(complete_length <= block_size, "gpt: sequence of {} tokens; expected at most {}, the block_size",
+                   complete_length, block_size);
+    check_argument(length % multiple == 0,
+                   "gpt: sequence_parallel: sequence of {} tokens does not divide over {} tensor-parallel ranks; "
+                   "expected a multiple of {}",
+                   length, multiple, multiple);
+  }
+};
+
 // From tokens to the logits or the loss, for both namings of modules.
 class Gpt : public LanguageModel {
  public:
@@ -172,31 +189,58 @@ class Gpt : public LanguageModel {
   Gpt(const GptOptions& options, const DeviceMesh& mesh)
       : stream_(options, mesh),
         parts_(mesh),
+        limits_{options.block_size, parts_.size(), options.sequence_parallel ? stream_.group().size() : 1},
         vocabulary_{options.vocab_size, stream_.group(), parts_.group()},
-        block_size_(options.block_size),
-        length_multiple_(options.sequence_parallel ? stream_.group().size() : 1) {}
+        has_experts_(options.num_local_experts.has_value()) {}
+  using Tensors = std::vector<at::Tensor>;
+  using Named = std::pair<std::string, std::shared_ptr<nn::Module>>;
+  using Rotate = std::function<Rotation(const at::Tensor& values)>;  // for hidden states
+
+  void check_has_no_experts() const {
+    check_config(!has_experts_, "gpt: pipeline_layers: experts (num_local_experts) are unsupported in a pipeline");
+  }
+  // `name` of the module list, and the rotation that a block needs.
+  static void add_layers(std::vector<PipelineLayer>& layers, const std::string& name, const nn::ModuleList& blocks,
+                         const Rotate& rotate) {
+    for (std::size_t index = 0; index < blocks->size(); ++index) {
+      const auto block = blocks->ptr<BlockImpl>(index);
+      const auto own_name = fmt::format("{}.{}", name, index);
+      layers.push_back(
+          {.name = own_name, .modules = {{own_name, block}}, .forward = [block, rotate](const Tensors& in) {
+             return Tensors{call(block, HiddenStates{in[0]}, rotate(in[0])).values.local};
+           }});
+    }
+  }
+  // From the last block's hidden states to the logits. `norm_name` and `output`: the modules, with their names.
+  PipelineLayer output_layer(const std::string& norm_name, const std::shared_ptr<HiddenLayer>& norm,
+                             Named output) const {
+    return {.name = "output",
+            .modules = {{norm_name, norm}, std::move(output)},
+            .forward = [norm, stream = stream_, vocabulary = vocabulary_, embedding = embedding_,
+                        output = output_](const Tensors& in) mutable {
+              const auto hidden = stream.enter(call(norm, HiddenStates{in[0]}));
+              const auto logits = output ? call(output, hidden) : vocabulary.logits(hidden, embedding->weight);
+              return Tensors{parallel::gather(logits, stream.group()).local};
+            }};
+  }
+
   // The hidden states that enter the output layer.
   virtual LayerOutput output_of(const at::Tensor& tokens) = 0;
 
   ResidualStream stream_;
   SequenceParts parts_;
+  LengthLimits limits_;
   Vocabulary vocabulary_;
   VocabParallelEmbedding embedding_{nullptr};
   Output output_{nullptr};  // null if it is the embedding
 
  private:
   LayerOutput checked_output(const at::Tensor& tokens) {
-    const auto length = tokens.size(1), complete_length = length * parts_.size();
-    check_argument(complete_length <= block_size_, "gpt: sequence of {} tokens; expected at most {}, the block_size",
-                   complete_length, block_size_);
-    check_argument(length % length_multiple_ == 0,
-                   "gpt: sequence_parallel: sequence of {} tokens does not divide over {} tensor-parallel ranks; "
-                   "expected a multiple of {}",
-                   length, length_multiple_, length_multiple_);
+    limits_.check(tokens);
     return output_of(tokens);
   }
 
-  std::int64_t block_size_, length_multiple_;
+  bool has_experts_;
 };
 
 class LearnedPositionsGpt : public Gpt {
@@ -215,13 +259,35 @@ class LearnedPositionsGpt : public Gpt {
     clear_padding(embedding_, options, stream_.group());
   }
 
+  std::vector<PipelineLayer> pipeline_layers() override {
+    check_has_no_experts();
+    std::vector<PipelineLayer> layers;
+    layers.push_back({.name = "embedding",
+                      .modules = {{"byte_embedding", embedding_.ptr()},
+                                  {"position_embedding", position_embedding_.ptr()},
+                                  {"dropout", dropout_.ptr()}},
+                      .forward = [limits = limits_, stream = stream_, parts = parts_, bytes = embedding_,
+                                  positions = position_embedding_, dropout = dropout_](const Tensors& in) mutable {
+                        limits.check(in[0]);
+                        return Tensors{embedded(stream, parts, bytes, positions, dropout, in[0]).local};
+                      }});
+    add_layers(layers, "blocks", blocks_, [](const at::Tensor&) { return Rotation(); });
+    layers.push_back(output_layer(
+        "norm", norm_, output_ ? Named("output", output_.ptr()) : Named("byte_embedding", embedding_.ptr())));
+    return layers;
+  }
+
  private:
-  LayerOutput output_of(const at::Tensor& tokens) override {
+  static HiddenStates embedded(const ResidualStream& stream, const SequenceParts& parts, VocabParallelEmbedding& bytes,
+                               nn::Embedding& positions, nn::Dropout& dropout, const at::Tensor& tokens) {
     // Two statements, not two arguments of one call: the embeddings must be called in this order.
-    const auto bytes = stream_.embed(embedding_, tokens);
-    const auto positions = call(position_embedding_, parts_.positions(tokens.size(1), tokens.device()));
-    const auto values = stream_.drop(dropout_, {bytes.local + stream_.own_positions(positions)});
-    return call_blocks(blocks_, norm_, values, Rotation());
+    const auto of_bytes = stream.embed(bytes, tokens);
+    const auto of_positions = call(positions, parts.positions(tokens.size(1), tokens.device()));
+    return stream.drop(dropout, {of_bytes.local + stream.own_positions(of_positions)});
+  }
+  LayerOutput output_of(const at::Tensor& tokens) override {
+    return call_blocks(blocks_, norm_, embedded(stream_, parts_, embedding_, position_embedding_, dropout_, tokens),
+                       Rotation());
   }
 
   nn::Embedding position_embedding_{nullptr};
@@ -236,27 +302,29 @@ class DecoderImpl : public nn::Module {
   DecoderImpl(const GptOptions& options, const DeviceMesh& mesh)
       : stream_(options, mesh), parts_(mesh), rotary_(sizes_of(options).head_width, options.rope_parameters) {
     embedding = register_module("embed_tokens", token_embedding(options, stream_.group()));
-    dropout_ = register_module("dropout", nn::Dropout(options.dropout));
-    register_module("layers", layers_);
-    add_blocks(layers_, options, mesh);
-    norm_ = register_module("norm", make_norm(options, mesh));
+    dropout = register_module("dropout", nn::Dropout(options.dropout));
+    register_module("layers", layers);
+    add_blocks(layers, options, mesh);
+    norm = register_module("norm", make_norm(options, mesh));
   }
 
+  [[nodiscard]] const RotaryEmbedding& rotary() const { return rotary_; }
+
   LayerOutput forward(const at::Tensor& tokens) {
-    const auto values = stream_.drop(dropout_, stream_.embed(embedding, tokens));
+    const auto values = stream_.drop(dropout, stream_.embed(embedding, tokens));
     const auto rotation = rotary_.of_positions(parts_.positions(tokens.size(1), tokens.device()), values.local);
-    return call_blocks(layers_, norm_, values, rotation);
+    return call_blocks(layers, norm, values, rotation);
   }
 
   VocabParallelEmbedding embedding{nullptr};
+  nn::Dropout dropout{nullptr};
+  nn::ModuleList layers;
+  std::shared_ptr<HiddenLayer> norm;
 
  private:
   ResidualStream stream_;
   SequenceParts parts_;
   RotaryEmbedding rotary_;
-  nn::Dropout dropout_{nullptr};
-  nn::ModuleList layers_;
-  std::shared_ptr<HiddenLayer> norm_;
 };
 TORCH_MODULE(Decoder);
 
@@ -273,6 +341,27 @@ class RotaryGpt : public Gpt {
     draw_weights(*output, std, std);
     if (!options.tied_output) output_ = register_module("lm_head", output);
     clear_padding(embedding_, options, stream_.group());
+  }
+
+  std::vector<PipelineLayer> pipeline_layers() override {
+    check_has_no_experts();
+    std::vector<PipelineLayer> layers;
+    layers.push_back({.name = "embedding",
+                      .modules = {{"model.embed_tokens", embedding_.ptr()}, {"model.dropout", model_->dropout.ptr()}},
+                      .forward = [limits = limits_, stream = stream_, embedding = embedding_,
+                                  dropout = model_->dropout](const Tensors& in) mutable {
+                        limits.check(in[0]);
+                        return Tensors{stream.drop(dropout, stream.embed(embedding, in[0])).local};
+                      }});
+    add_layers(
+        layers, "model.layers", model_->layers,
+        [rotary = model_->rotary(), parts = parts_, multiple = limits_.multiple](const at::Tensor& values) mutable {
+          return rotary.of_positions(parts.positions(values.size(1) * multiple, values.device()), values);
+        });
+    layers.push_back(
+        output_layer("model.norm", model_->norm,
+                     output_ ? Named("lm_head", output_.ptr()) : Named("model.embed_tokens", embedding_.ptr())));
+    return layers;
   }
 
  private:

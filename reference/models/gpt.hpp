@@ -5,6 +5,7 @@
 
 #include "reference/models/gpt_options.hpp"
 #include "reference/models/model.hpp"
+#include "reference/pipeline/pipeline_model.hpp"
 
 /// Language models: GPT-2's shape, a Llama's, and what is between.
 ///
@@ -37,6 +38,9 @@ class LanguageModel : public Model {
   /// all logits. A prepared model is called the same way: `model(tokens, targets)`. In training it includes the
   /// auxiliary losses of mixtures of experts, which are not part of the logits.
   virtual at::Tensor forward(const at::Tensor& tokens, const at::Tensor& targets) = 0;
+  /// The same from tokens to logits, in layers for pipeline_model: the embedding, each block, and the output. Throws
+  /// ConfigError for a model with experts, whose auxiliary losses no layer passes on.
+  [[nodiscard]] virtual std::vector<PipelineLayer> pipeline_layers() = 0;
 };
 
 /// A decoder-only transformer. Norms precede attention and feed-forward, whose blocks have the class `Block`, for the
@@ -72,9 +76,10 @@ std::shared_ptr<LanguageModel> gpt(const GptOptions& options);
 /// capacity of each rank, so the results depend on the mesh.
 ///
 /// Also throws ConfigError if `heads`, `key_value_heads`, `feed_forward_width` of a model without experts or
-/// `vocab_size` does not divide over the ranks of "tp", or `num_local_experts` over those of "ep", if the mesh has pp
-/// ranks, and for dropout with cp or sp ranks; ArgumentError from forward if a sequence does not divide under
-/// `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM, megatron/core/transformer.
+/// `vocab_size` does not divide over the ranks of "tp", or `num_local_experts` over those of "ep", for experts on a
+/// mesh with pp ranks, which share out `pipeline_layers`, and for dropout with cp or sp ranks; ArgumentError from
+/// forward if a sequence does not divide under `sequence_parallel`. Source: github.com/NVIDIA/Megatron-LM,
+/// megatron/core/transformer.
 std::shared_ptr<LanguageModel> gpt(const GptOptions& options, const DeviceMesh& mesh);
 
 /// Reads a Llama's config.json, or that of a folder. Unlike LlamaForCausalLM, the model rejects sequences longer than

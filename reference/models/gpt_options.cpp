@@ -56,6 +56,23 @@ std::vector<GptProblem> problems_between(const GptOptions& options) {
 
 namespace {
 
+// Those of context and sequence parallelism. `ranks`: the tensor-parallel ones.
+std::vector<GptProblem> problems_of_sequences(const ParallelismConfig& config, const GptOptions& options, int ranks) {
+  std::vector<GptProblem> problems;
+  if ((config.cp_enabled() || config.sp_enabled()) && options.dropout > 0)
+    problems.push_back(
+        {"dropout", fmt::format("{} is unsupported with cp_size and sp_size above 1, whose attention has "
+                                "no dropout; expected 0",
+                                options.dropout)});
+  const auto heads = options.heads / ranks, key_heads = sizes_of(options).key_value_heads / ranks;
+  if (heads % config.sp_size != 0 || key_heads % config.sp_size != 0) {
+    problems.push_back({"heads", fmt::format("{} heads and {} key-value heads per tensor-parallel rank do not divide "
+                                             "over {} sequence-parallel ranks",
+                                             heads, key_heads, config.sp_size)});
+  }
+  return problems;
+}
+
 // Sizes below 1 are reported with their fields.
 std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& options) {
   std::vector<GptProblem> problems;
@@ -81,19 +98,9 @@ std::vector<GptProblem> problems_on(const DeviceMesh& mesh, const GptOptions& op
         {"num_local_experts", fmt::format("{} do not divide over {} expert-parallel ranks; expected a multiple of {}",
                                           *experts, config.ep_size, config.ep_size)});
   }
-  if (config.pp_size > 1)
-    problems.push_back({"mesh", fmt::format("pp_size is {}; gpt supports only 1", config.pp_size)});
-  if ((config.cp_enabled() || config.sp_enabled()) && options.dropout > 0)
-    problems.push_back(
-        {"dropout", fmt::format("{} is unsupported with cp_size and sp_size above 1, whose attention has "
-                                "no dropout; expected 0",
-                                options.dropout)});
-  const auto heads = options.heads / ranks, key_heads = sizes_of(options).key_value_heads / ranks;
-  if (heads % config.sp_size != 0 || key_heads % config.sp_size != 0) {
-    problems.push_back({"heads", fmt::format("{} heads and {} key-value heads per tensor-parallel rank do not divide "
-                                             "over {} sequence-parallel ranks",
-                                             heads, key_heads, config.sp_size)});
-  }
+  if (config.pp_size > 1 && options.num_local_experts)
+    problems.push_back({"num_local_experts", fmt::format("experts are unsupported with pp_size {}", config.pp_size)});
+  for (auto& problem : problems_of_sequences(config, options, ranks)) problems.push_back(std::move(problem));
   return problems;
 }
 

@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -87,6 +88,25 @@ std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std
 Group blocking_group(const Group& group, c10::Device device, std::shared_ptr<const bool> is_blocking) {
   return {group.name(),
           c10::make_intrusive<BlockingProcessGroup>(*group.process_group(), device.type(), std::move(is_blocking))};
+}
+
+void deliver_gradients(const std::vector<at::Tensor>& parameters) {
+  torch::autograd::edge_list accumulators;
+  torch::autograd::variable_list gradients;
+  for (auto parameter : parameters) {
+    if (!parameter.requires_grad()) continue;
+    accumulators.push_back(torch::autograd::impl::gradient_edge(parameter));
+    gradients.push_back(parameter.grad().defined() ? parameter.grad().detach() : at::Tensor());
+    parameter.mutable_grad().reset();
+  }
+  if (accumulators.empty()) return;
+  // Hooks of the program have seen these gradients.
+  std::vector<std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>> hooks;
+  for (const auto& parameter : parameters) hooks.push_back(std::exchange(torch::autograd::impl::hooks(parameter), {}));
+  torch::autograd::Engine::get_default_engine().execute(accumulators, gradients, /*keep_graph=*/false,
+                                                        /*create_graph=*/false, /*accumulate_grad=*/true, {});
+  for (std::size_t index = 0; index < parameters.size(); ++index)
+    torch::autograd::impl::hooks(parameters[index]) = std::move(hooks[index]);
 }
 
 }  // namespace accel

@@ -19,6 +19,10 @@ namespace accel {
 /// the rank's thread. Source: torch/nn/parallel/distributed.py, _DDPSink.
 std::vector<at::Tensor> through_sink(const std::vector<at::Tensor>& outputs, std::function<void()> at_end);
 
+/// Runs one backward pass that brings each parameter its own gradient again, so that hooks see what several passes have
+/// added up. Thread rule: the rank's thread.
+void deliver_gradients(const std::vector<at::Tensor>& parameters);
+
 /// Returns the group for tensors on `device`, with all-reduces that block until they are complete while `*is_blocking`.
 ///
 /// The first backward pass of a static graph ends with c10d's delay_all_reduce, which starts all-reduces and then waits

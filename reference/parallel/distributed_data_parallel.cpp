@@ -118,7 +118,7 @@ struct DistributedDataParallel::State {
     }
     const bool is_first = reductions == nullptr;
     begin_averaging();
-    if (is_first && listener) listener->add_replicas(replicas);
+    if (is_first && listener && !replicas->stage_rank) listener->add_replicas(replicas);
     resume_buckets();
   }
 
@@ -163,8 +163,13 @@ DistributedDataParallel::DistributedDataParallel(ModelTensors tensors, Group gro
                                            .tensors = std::move(tensors)})) {
   // Before the broadcast, so that every rank throws alike instead of one leaving the others in it.
   check_same_model(state_->group, state_->states());
+  state_->replicas->stage_rank = state_->tensors.stage_rank;
   state_->follow_parameters();
+  // Every rank of a pipeline is observed, also one whose stages have nothing to train.
+  if (state_->replicas->stage_rank && state_->listener) state_->listener->add_replicas(state_->replicas);
 }
+
+int DistributedDataParallel::num_replicas() const { return state_->group.size(); }
 
 DistributedDataParallel::~DistributedDataParallel() = default;
 

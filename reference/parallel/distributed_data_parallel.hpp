@@ -25,6 +25,7 @@ struct ModelTensors {
   std::vector<at::Tensor> sparse = {};        ///< parameters whose gradients are sparse
   std::vector<at::Tensor> masters = {};       ///< float32 copies of parameters, copied between ranks with them
   std::vector<ParameterLayout> layouts = {};  ///< one per parameter, or none, as in Replicas
+  std::optional<int> stage_rank = {};         ///< as in Replicas
 };
 
 /// Averages gradients over the ranks while backward computes them. It drives c10d's Reducer with the same calls in the
@@ -52,6 +53,7 @@ class DistributedDataParallel {
   /// Whether `after_forward` searches or replaces outputs, so that the caller must pass all of them.
   [[nodiscard]] bool needs_outputs() const;
 
+  [[nodiscard]] int num_replicas() const;
   /// Whether any parameter has required a gradient so far.
   [[nodiscard]] bool trains() const;
   /// Gradients since the last call that were not averaged although no_sync was not active. Call it before a step.

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <mutex>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +17,8 @@
 #include "reference/core/input/listed.hpp"
 #include "reference/pipeline/stage_backward.hpp"
 #include "reference/state/objects.hpp"
+#include "reference/state/rank_context.hpp"
+#include "reference/state/step_observer.hpp"
 #include "reference/tree/tree_bytes.hpp"
 
 namespace accel::pipeline {
@@ -56,6 +60,14 @@ struct Message {
     return tensors;
   }
 };
+
+// The name of a computation in timelines, which keep views of it.
+std::string_view phase_of(const Action& action) {
+  static std::mutex mutex;
+  static auto& names = *new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return *names.insert(to_string(action)).first;
+}
 
 // One stage and micro-batch while it is alive.
 struct Slot {
@@ -113,7 +125,7 @@ class PipelineExecutor::Impl {
           passed = micro_batches[micro_batch];
         else if (rank_of_[stage - 1] != group_.rank())
           passed = receive(rank_of_[stage - 1], sizes_for(stage - 1, micro_batches[micro_batch])).wait();
-        passed = stages_.at(stage).forward(passed, /*is_sizing=*/false);
+        passed = stages_.at(stage).forward(passed, static_cast<int>(micro_batch));
         if (stage + 1 < num_stages_ && rank_of_[stage + 1] != group_.rank())
           sends.push_back(send(rank_of_[stage + 1], passed));
         if (stage + 1 == num_stages_) results.push_back(passed);
@@ -191,7 +203,7 @@ class PipelineExecutor::Impl {
         std::string shapes;  // empty on the ranks without the stage
         if (is_here(stage)) {
           if (stage > 0 && !is_here(stage - 1)) passed = zeros_of(sizes[stage - 1]);
-          passed = stages_.at(stage).forward(passed, /*is_sizing=*/true);
+          passed = stages_.at(stage).forward(passed, /*micro_batch=*/std::nullopt);
           shapes = pack(passed, TensorBytes::kShapeOnly);
         }
         const auto all = accel::detail::all_gather_bytes(group_, shapes);
@@ -249,12 +261,17 @@ class PipelineExecutor::Impl {
   [[nodiscard]] const Tensors& micro_batch(const Action& action) const { return (*micro_batches_)[action.micro_batch]; }
 
   void perform(const Action& action) {
+    const auto listener = current_listener();
+    std::optional<PhaseScope> phase;
+    if (is_compute(action.kind)) phase.emplace(listener.get(), phase_of(action));
     const int stage = action.stage;
     switch (action.kind) {
       case ActionKind::kForward: return compute_forward(action);
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput: return compute_backward(action);
       case ActionKind::kBackwardWeight:
+        ensure(slots_.contains({stage, action.micro_batch}), "stage {} has forgotten micro-batch {}", stage,
+               action.micro_batch);
         slot(stage, action.micro_batch).backward->of_weights();
         slots_.erase({stage, action.micro_batch});
         return;
@@ -290,7 +307,7 @@ class PipelineExecutor::Impl {
     else
       own.inputs =
           leaves_of(is_here(action.stage - 1) ? slot(action.stage - 1, action.micro_batch).outputs : received(action));
-    own.outputs = stages_.at(action.stage).forward(own.inputs, /*is_sizing=*/false);
+    own.outputs = stages_.at(action.stage).forward(own.inputs, action.micro_batch);
     if (action.stage + 1 < num_stages_) {
       own.backward.emplace(own.outputs, own.inputs);
       return;

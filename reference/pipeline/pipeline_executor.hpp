@@ -24,10 +24,9 @@ using Tensors = std::vector<at::Tensor>;
 
 struct PipelineStage {
   int index = 0;  ///< from the input of the model on
-  /// Computes one micro-batch: the outputs from the inputs of the stage. Called in training, and once per size of
-  /// micro-batches without gradients, to find the sizes of its outputs; `is_sizing` is then true, and nothing but the
-  /// sizes matters.
-  std::function<Tensors(const Tensors& inputs, bool is_sizing)> forward;
+  /// Computes one micro-batch: the outputs from the inputs of the stage. Called once per size of micro-batches without
+  /// a micro-batch and without gradients, when nothing but the sizes of the outputs matters.
+  std::function<Tensors(const Tensors& inputs, std::optional<int> micro_batch)> forward;
 };
 
 struct ExecutorOptions {

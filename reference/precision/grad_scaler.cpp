@@ -114,7 +114,10 @@ void GradScaler::share_found_inf(torch::optim::Optimizer& optimizer, const Group
   if (!is_enabled()) return;
   // Without this, ranks with sharded gradients could disagree on whether to skip the step, and their weights would
   // diverge.
-  for (auto& found : optimizers_.at(&optimizer).found_inf) group.all_reduce(found, ReduceOp::kMax).wait();
+  auto& all = optimizers_.at(&optimizer).found_inf;
+  // A stage of a pipeline may have no gradients, and takes part all the same.
+  if (all.empty()) all.push_back(at::zeros({}, at::TensorOptions(scale_.device()).dtype(at::kFloat)));
+  for (auto& found : all) group.all_reduce(found, ReduceOp::kMax).wait();
 }
 
 bool GradScaler::step(torch::optim::Optimizer& optimizer) {

@@ -9,6 +9,7 @@
 #include "reference/optim/optimizers/clip.hpp"
 #include "reference/prepared/gradient_pipeline.hpp"
 #include "reference/prepared/parameter_layouts.hpp"
+#include "reference/state/objects.hpp"
 
 namespace accel {
 
@@ -29,9 +30,55 @@ const DividedParameter* GradientPipeline::division_of(const at::Tensor& paramete
   return nullptr;
 }
 
+const ModelStages* GradientPipeline::stages() const {
+  for (const auto& model : models_) {
+    if (const auto* stages = model->layouts().stages()) return stages;
+  }
+  return nullptr;
+}
+
+// Where the complete model has the parameter, and whether this rank counts it. Parameters of other models, which every
+// rank of a pipeline has, count on the first one.
+std::pair<std::size_t, bool> GradientPipeline::place_in_stages(const at::Tensor& parameter) const {
+  for (const auto& model : models_) {
+    const auto* name = model->layouts().name_in_stages(parameter);
+    if (name == nullptr) continue;
+    const auto& own = *model->layouts().stages();
+    return {own.place_of(*name), own.counts_here(*name)};
+  }
+  const auto& own = *stages();
+  return {own.entries.size(), own.group.rank() == 0};
+}
+
+// As one rank computes it: the norm of the norms of all parameters, in the order of the complete model.
+at::Tensor GradientPipeline::norm_of_stages(const std::vector<at::Tensor>& parameters, double norm_type) const {
+  std::vector<std::pair<std::int64_t, at::Tensor>> own;  // place, norm
+  std::vector<at::Tensor> counted;
+  for (const auto& parameter : unique_tensors(parameters)) {
+    const auto [place, counts] = place_in_stages(parameter);
+    if (!counts) continue;
+    counted.push_back(parameter);
+    if (parameter.grad().defined()) own.emplace_back(place, optim::grad_norm({parameter}, norm_type, norm_dtype_));
+  }
+  if (has_divided_layers() || has_sharded_models()) own = {{std::int64_t{0}, norm_of_rank(counted, norm_type)}};
+  std::vector<std::pair<std::int64_t, at::Tensor>> all;
+  for (auto& of_rank : detail::gather_trees(stages()->group, own))
+    all.insert(all.end(), of_rank.begin(), of_rank.end());
+  std::ranges::stable_sort(all, {}, [](const auto& item) { return item.first; });
+  std::vector<at::Tensor> norms;
+  auto dtype = at::kFloat;
+  for (const auto& [place, norm] : all) dtype = at::promote_types(dtype, norm.scalar_type());
+  for (const auto& [place, norm] : all) norms.push_back(norm.to(context_->device, dtype));
+  return norms.empty() ? at::zeros({}) : at::linalg_vector_norm(at::stack(norms), norm_type);
+}
+
+at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+  return stages() == nullptr ? norm_of_rank(parameters, norm_type) : norm_of_stages(parameters, norm_type);
+}
+
 // A parameter that every tensor-parallel rank holds counts once; the parts of one that a layer divides are summed over
 // the ranks that hold them.
-at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, double norm_type) const {
+at::Tensor GradientPipeline::norm_of_rank(const std::vector<at::Tensor>& parameters, double norm_type) const {
   if (!has_divided_layers()) return norm_of_own_parts(parameters, norm_type);
   struct Axis {
     Group group;
@@ -61,6 +108,7 @@ at::Tensor GradientPipeline::norm(const std::vector<at::Tensor>& parameters, dou
     }
     norms.push_back(std::move(own));
   }
+  if (norms.empty()) return at::zeros({}, at::TensorOptions(context_->device));  // a stage without these parameters
   return at::linalg_vector_norm(at::stack(norms), norm_type).to(dtype);
 }
 
@@ -100,7 +148,7 @@ at::Tensor GradientPipeline::norm_of_own_parts(const std::vector<at::Tensor>& pa
 
 // The unsharded path uses the clipping of optim/, whose bits are those of torch.nn.utils.clip_grad_norm_.
 at::Tensor GradientPipeline::clip_norm(const std::vector<at::Tensor>& parameters, double max_norm, double norm_type) {
-  if (!has_sharded_models() && !has_divided_layers())
+  if (!has_sharded_models() && !has_divided_layers() && stages() == nullptr)
     return optim::clip_grad_norm(parameters, max_norm, norm_type, norm_dtype_);
   auto total = norm(parameters, norm_type);
   optim::scale_to_norm(parameters, total, max_norm);

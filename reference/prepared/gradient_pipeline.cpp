@@ -152,7 +152,8 @@ void GradientPipeline::unscale(torch::optim::Optimizer& optimizer) {
   if (!scaler_) return;
   scaler_->unscale_(optimizer);
   // A rank sees infinities only in its own parts; all ranks must skip the step together.
-  if (has_sharded_models() || has_divided_layers()) scaler_->share_found_inf(optimizer, context_->world);
+  if (has_sharded_models() || has_divided_layers() || stages() != nullptr)
+    scaler_->share_found_inf(optimizer, context_->world);
   scale_update_is_due_ = true;
 }
 
@@ -230,7 +231,10 @@ StepOutcome GradientPipeline::step_values(torch::optim::Optimizer& optimizer, co
 }
 
 std::vector<at::Tensor> GradientPipeline::complete_of(std::vector<at::Tensor> parameters) const {
-  std::erase_if(parameters, [&](const auto& parameter) { return division_of(parameter) != nullptr; });
+  std::erase_if(parameters, [&](const auto& parameter) {
+    return division_of(parameter) != nullptr ||
+           (stages() != nullptr && place_in_stages(parameter).first < stages()->entries.size());
+  });
   return parameters;
 }
 

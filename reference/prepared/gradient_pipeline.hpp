@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "reference/config/plugins/options.hpp"
@@ -15,6 +16,8 @@
 #include "reference/state/rank_context.hpp"
 
 namespace accel {
+
+class ModelStages;
 
 /// Whether the optimizer took a step. Kernels on a device may have decided it; the host waits for them when it asks.
 class StepOutcome {
@@ -73,7 +76,7 @@ class GradientPipeline {
   [[nodiscard]] const std::vector<std::shared_ptr<ParallelModel>>& models() const { return models_; }
   /// Whether ranks hold shards of the parameter.
   [[nodiscard]] bool is_sharded(const at::Tensor& parameter) const;
-  /// Those that every rank holds completely.
+  /// Those that every rank holds completely; none of a pipeline.
   [[nodiscard]] std::vector<at::Tensor> complete_of(std::vector<at::Tensor> parameters) const;
   /// Where the optimizers' state is allocated; null: in LibTorch's memory.
   [[nodiscard]] const std::shared_ptr<sharded::MemorySource>& optimizer_memory() const { return optimizer_memory_; }
@@ -129,6 +132,10 @@ class GradientPipeline {
   [[nodiscard]] bool has_sharded_models() const;
   [[nodiscard]] bool has_divided_layers() const;
   [[nodiscard]] const DividedParameter* division_of(const at::Tensor& parameter) const;
+  [[nodiscard]] const ModelStages* stages() const;
+  [[nodiscard]] std::pair<std::size_t, bool> place_in_stages(const at::Tensor& parameter) const;
+  [[nodiscard]] at::Tensor norm_of_stages(const std::vector<at::Tensor>& parameters, double norm_type) const;
+  [[nodiscard]] at::Tensor norm_of_rank(const std::vector<at::Tensor>& parameters, double norm_type) const;
   [[nodiscard]] at::Tensor norm_of_own_parts(const std::vector<at::Tensor>& parameters, double norm_type) const;
   [[nodiscard]] bool accounts_for(const at::Tensor& parameter) const;
   StepOutcome step_values(torch::optim::Optimizer& optimizer, const LossClosure& closure);

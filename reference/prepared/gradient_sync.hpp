@@ -32,6 +32,14 @@ class GradientSync {
   virtual ~GradientSync() = default;
 
   [[nodiscard]] virtual Restore override_sync(Override override) = 0;
+  /// Whether the next backward averages gradients over other ranks.
+  [[nodiscard]] virtual bool synchronizes() const = 0;
+  /// Begins several micro-batches, whose forwards and backwards may alternate. Gradients add up on this rank until
+  /// `end_micro_batches`, which averages them if the model synchronizes. Collective.
+  virtual void begin_micro_batches() = 0;
+  virtual void end_micro_batches() = 0;
+  /// The same without averaging, after an error.
+  virtual void abandon_micro_batches() noexcept = 0;
   /// For join_uneven_inputs: the DDP wrapper whose collectives a rank without batches repeats; null if there is none.
   /// Throws StateError if the model's collectives cannot be repeated.
   [[nodiscard]] virtual DistributedDataParallel* joinable() const = 0;

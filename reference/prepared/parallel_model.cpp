@@ -47,7 +47,7 @@ void ParallelModel::check_is_unsharded(const char* what) const {
               "{}: the model is sharded, so its parameters are only this rank's shards; use accelerator.save_model, or "
               "save_state and load_state",
               what);
-  check_state(!registered_->layouts.has_divided_layers(),
+  check_state(!registered_->layouts.has_divided_layers() && registered_->layouts.stages() == nullptr,
               "{}: ranks divide the parameters of the model's layers, so this rank has only its parts; use "
               "accelerator.save_model, or save_state and load_state",
               what);

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <set>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
@@ -12,6 +13,16 @@
 namespace accel {
 
 ParameterLayouts::ParameterLayouts(const torch::nn::Module& module) : of_layers_(parallel::divided_parameters(module)) {
+  const auto* staged = dynamic_cast<const StagedModule*>(&module);
+  if (staged != nullptr && staged->stages().group.size() > 1) {
+    stages_ = staged->stages();
+    check_state(std::ranges::all_of(module.named_parameters(),
+                                    [&](const auto& item) { return stages_->find(item.key()) != nullptr; }),
+                "prepare: the pipeline has parameters that were registered after pipeline_model; make them part of a "
+                "layer");
+    for (const auto& item : module.named_parameters())
+      names_in_stages_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+  }
   if (of_layers_.empty()) return;
   for (const auto& item : module.named_parameters()) {
     if (const auto* divided = of_layer(item.key())) by_tensor_.emplace(item.value().unsafeGetTensorImpl(), *divided);
@@ -33,6 +44,11 @@ const DividedParameter* ParameterLayouts::find(const at::Tensor& parameter) cons
   return entry == by_tensor_.end() ? nullptr : &entry->second;
 }
 
+const std::string* ParameterLayouts::name_in_stages(const at::Tensor& parameter) const {
+  const auto name = names_in_stages_.find(parameter.unsafeGetTensorImpl());
+  return name == names_in_stages_.end() ? nullptr : &name->second;
+}
+
 bool ParameterLayouts::has_layers_over(MeshAxis axis) const {
   return std::ranges::any_of(of_layers_, [&](const auto& item) { return item.second.is_divided_over(axis); });
 }
@@ -51,6 +67,23 @@ std::pair<NamedTensors, NamedTensors> ParameterLayouts::split_experts(const Name
   return {std::move(experts), std::move(others)};
 }
 
+// A file has a tensor under its first name, perhaps only under that one.
+void ParameterLayouts::keep_own(const NamedTensors& own, std::map<std::string, StoredWeight>& weights) const {
+  if (!stages_) return;
+  std::set<std::string> names;
+  for (const auto& [name, tensor] : own) {
+    names.insert(name);
+    const auto* entry = stages_->find(name);
+    if (entry == nullptr || weights.contains(name)) continue;
+    for (const auto& other : stages_->entries) {
+      const auto saved = other.first_name == entry->first_name ? weights.find(other.name) : weights.end();
+      if (saved != weights.end()) weights.try_emplace(name, saved->second);
+    }
+  }
+  std::erase_if(weights,
+                [&](const auto& item) { return !names.contains(item.first) && stages_->find(item.first) != nullptr; });
+}
+
 NamedTensors ParameterLayouts::complete(NamedTensors state) const {
   std::map<const c10::TensorImpl*, at::Tensor> completed;  // a tensor with several names stays one tensor
   for (auto& [name, tensor] : state) {
@@ -60,11 +93,12 @@ NamedTensors ParameterLayouts::complete(NamedTensors state) const {
     if (!whole.defined()) whole = divided->complete_of(tensor);
     tensor = whole;
   }
-  return state;
+  return stages_ ? stages_->gather_on_first(state) : state;
 }
 
 std::map<std::string, StoredWeight> ParameterLayouts::parts_of(const std::string& what, const NamedTensors& parts,
                                                                std::map<std::string, StoredWeight> weights) const {
+  keep_own(parts, weights);
   std::vector<std::string> problems;
   for (const auto& [name, part] : parts) {
     const auto* divided = of_layer(name);

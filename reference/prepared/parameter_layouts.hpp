@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/named_tensors.hpp"
 #include "reference/modules/divided_parameter.hpp"
+#include "reference/modules/model_stages.hpp"
 
 namespace torch::nn {
 class Module;
@@ -32,6 +34,14 @@ class ParameterLayouts {
   /// Null for a parameter that is complete, or of another model.
   [[nodiscard]] const DividedParameter* find(const at::Tensor& parameter) const;
 
+  /// The complete model, of which this rank of a pipeline has stages; null without a pipeline of several ranks.
+  [[nodiscard]] const ModelStages* stages() const { return stages_ ? &*stages_ : nullptr; }
+  /// The name of a parameter of this rank's stages; null for others, and without a pipeline.
+  [[nodiscard]] const std::string* name_in_stages(const at::Tensor& parameter) const;
+
+  /// Removes the weights of other stages from a file's; `own`: the tensors of this rank.
+  void keep_own(const NamedTensors& own, std::map<std::string, StoredWeight>& weights) const;
+
   /// --- what layers divide, without FSDP's shards ---
   [[nodiscard]] bool has_divided_layers() const { return !of_layers_.empty(); }
   [[nodiscard]] bool has_layers_over(MeshAxis axis) const;
@@ -40,14 +50,18 @@ class ParameterLayouts {
   [[nodiscard]] const std::map<std::string, DividedParameter>& of_layers() const { return of_layers_; }
   /// The parameters of experts that ranks divide, and all others.
   [[nodiscard]] std::pair<NamedTensors, NamedTensors> split_experts(const NamedTensors& parameters) const;
-  /// Replaces the parts in a state dict by complete tensors. Collective.
+  /// Replaces the parts in a state dict by complete tensors. Of a pipeline, the first rank gets those of all stages,
+  /// and the others none. Collective.
   [[nodiscard]] NamedTensors complete(NamedTensors state) const;
   /// Replaces complete tensors by functions that load this rank's part. Throws CheckpointError, which begins with
   /// `what` and lists all tensors whose sizes differ from the complete parameters'. `parts` are the rank's own tensors.
+  /// Those of other stages are left out.
   [[nodiscard]] std::map<std::string, StoredWeight> parts_of(const std::string& what, const NamedTensors& parts,
                                                              std::map<std::string, StoredWeight> weights) const;
 
  private:
+  std::optional<ModelStages> stages_;
+  std::unordered_map<const c10::TensorImpl*, std::string> names_in_stages_;
   std::map<std::string, DividedParameter> of_layers_;
   std::unordered_map<const c10::TensorImpl*, DividedParameter> by_tensor_;
 };

@@ -15,12 +15,16 @@
 namespace accel {
 namespace {
 
-// The problems of all ranks, each once; empty if there is none. One small all-reduce in that case. Collective.
-std::vector<std::string> shared_problems(const std::string& own) {
+// The problems of all ranks, each once; empty if there is none. One small all-reduce in that case. `awaits` becomes
+// whether all ranks await more: the ranks of a pipeline have gradients of other layers, and compare together.
+// Collective.
+std::vector<std::string> shared_problems(const std::string& own, bool& awaits) {
   auto& context = current_rank();
-  auto has_problem = at::full({1}, own.empty() ? 0 : 1, at::TensorOptions(at::kLong).device(context.device));
-  context.world.all_reduce(has_problem, ReduceOp::kMax).wait();
-  if (has_problem.item<std::int64_t>() == 0) return {};
+  auto found = at::tensor(std::vector<std::int64_t>{own.empty() ? 0 : 1, awaits ? 0 : 1}).to(context.device);
+  context.world.all_reduce(found, ReduceOp::kMax).wait();
+  found = found.cpu();
+  awaits = found[1].item<std::int64_t>() == 0;
+  if (found[0].item<std::int64_t>() == 0) return {};
   auto problems = gather_object(context, std::vector<std::string>{own});
   std::erase(problems, "");
   std::sort(problems.begin(), problems.end());
@@ -66,8 +70,8 @@ void PeerCheck::compare_inputs(const std::vector<at::Tensor>& inputs, const std:
   const auto own = at::full({1}, static_cast<std::int64_t>(hash), at::TensorOptions(at::kLong));
   const auto all = peers_.all_gather(own.to(current_rank().device)).cpu();
   const bool differs = !all.eq(all[0]).all().item<bool>();
-  const auto problems =
-      shared_problems(differs ? fmt::format("ranks {}", fmt::join(ranks_of(peers_), ", ")) : std::string());
+  const auto problems = shared_problems(
+      differs ? fmt::format("ranks {}", fmt::join(ranks_of(peers_), ", ")) : std::string(), awaits_inputs_);
   check_argument(
       problems.empty(),
       "model(...): the tensor-parallel ranks of one group got different inputs: {}. They divide the layers of one "
@@ -103,7 +107,7 @@ void PeerCheck::compare_gradients(const NamedTensors& complete_parameters) {
     problem = fmt::format("'{}' has gradients of norm {}", complete_parameters[static_cast<std::size_t>(i)].first,
                           fmt::join(of_ranks, ", "));
   }
-  const auto problems = shared_problems(problem);
+  const auto problems = shared_problems(problem, awaits_gradients_);
   check_state(
       problems.empty(),
       "optimizer.step: the tensor-parallel ranks of one group have different gradients of a parameter that each of "

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "reference/checkpoint/module_state.hpp"
 #include "reference/checkpoint/weights_files.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/sharded/file_memory.hpp"
@@ -72,8 +73,11 @@ void ShardedParallelModel::release_parameters(const Group& world, std::optional<
 
 // Every tensor-parallel peer of the main process takes part in putting the parts together.
 NamedTensors ShardedParallelModel::complete_state() {
-  if (!layouts().has_divided_layers()) return model_->full_state();
-  auto state = layouts().complete(model_->full_state(/*on_every_peer=*/true));
+  if (!layouts().has_divided_layers() && layouts().stages() == nullptr) return model_->full_state();
+  auto own = model_->full_state(/*on_every_peer=*/true);
+  const auto& replicas = model_->groups().replicas;
+  if (model_->groups().gathers.rank() != 0 || (replicas && replicas->rank() != 0)) return {};
+  auto state = layouts().complete(std::move(own));
   return model_->groups().peer == 0 ? state : NamedTensors();
 }
 
@@ -84,7 +88,9 @@ NamedTensors ShardedParallelModel::full_state(std::optional<at::ScalarType> shar
 
 // Tensors are read completely here. The model keeps only this rank's part of each when the result is called.
 std::function<void()> ShardedParallelModel::prepare_load(const std::string& what,
-                                                         const std::map<std::string, StoredWeight>& weights) {
+                                                         const std::map<std::string, StoredWeight>& saved_weights) {
+  auto weights = saved_weights;
+  layouts().keep_own(checkpoint::state_dict_of(*module()), weights);
   NamedTensors complete;
   for (const auto& [name, saved] : weights) {
     const auto* divided = layouts().of_layer(name);

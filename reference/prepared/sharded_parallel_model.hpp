@@ -42,6 +42,10 @@ class ShardedParallelModel final : public ParallelModel {
 
   // --- gradient synchronization -------------------------------------------------------------------------------------
   [[nodiscard]] Restore override_sync(Override override) override;
+  [[nodiscard]] bool synchronizes() const override { return model_->sync_gradients; }
+  void begin_micro_batches() override { model_->begin_micro_batches(); }
+  void end_micro_batches() override { model_->end_micro_batches(); }
+  void abandon_micro_batches() noexcept override {}  // the next forward or step cleans up
   [[nodiscard]] DistributedDataParallel* joinable() const override;
   [[nodiscard]] UnaveragedGradients take_unaveraged() override { return {.written = model_->take_written_gradients()}; }
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }

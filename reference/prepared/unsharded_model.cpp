@@ -10,6 +10,7 @@
 
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/core/errors.hpp"
+#include "reference/parallel/backward_pass.hpp"
 #include "reference/precision/master_weights.hpp"
 
 namespace accel {
@@ -119,10 +120,33 @@ GradientSync::Restore ReplicatedModel::override_sync(Override override) {
   };
 }
 
+// One backward pass brings the gradients that have added up, so that the reducer averages them.
+void ReplicatedModel::end_micro_batches() {
+  std::exchange(end_suspension_, {})();
+  if (!synchronizes()) return;
+  NamedTensors unused;
+  for (const auto& item : module()->named_parameters()) {
+    if (item.value().requires_grad() && !item.value().grad().defined()) unused.emplace_back(item.key(), item.value());
+  }
+  check_state(
+      unused.empty() || ddp_->num_replicas() == 1,
+      "train_pipeline: the backward passes gave {} parameters no gradient, such as '{}', so that replicas cannot "
+      "average them; use every parameter that requires a gradient, or freeze it (requires_grad_(false))",
+      unused.size(), unused.empty() ? "" : unused.front().first);
+  const auto restore = override_sync(Override::kNextBackward);
+  deliver_gradients(unique_tensors(module()->parameters()));
+  restore();
+  for (auto& [name, parameter] : unused) parameter.mutable_grad().reset();
+  // As after the forward of a step that synchronizes: the next one begins with the first rank's buffers.
+  for (auto* own : {ddp_.get(), experts_.get()}) {
+    if (own != nullptr) own->sync_flags.forward = true;
+  }
+}
+
 DistributedDataParallel* ReplicatedModel::joinable() const {
-  check_state(!layouts().has_divided_layers(),
+  check_state(!layouts().has_divided_layers() && layouts().stages() == nullptr,
               "join_uneven_inputs: a rank without a batch cannot repeat the collectives of tensor-parallel and "
-              "expert-parallel layers; use even batches");
+              "expert-parallel layers and of pipelines; use even batches");
   return ddp_->trains() ? ddp_.get() : nullptr;
 }
 

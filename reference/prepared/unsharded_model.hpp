@@ -28,6 +28,10 @@ class UnshardedModel : public ParallelModel {
 
   // --- gradient synchronization -------------------------------------------------------------------------------------
   [[nodiscard]] Restore override_sync(Override) override { return {}; }
+  [[nodiscard]] bool synchronizes() const override { return false; }
+  void begin_micro_batches() override {}
+  void end_micro_batches() override {}
+  void abandon_micro_batches() noexcept override {}
   [[nodiscard]] DistributedDataParallel* joinable() const override { return nullptr; }
   [[nodiscard]] UnaveragedGradients take_unaveraged() override { return {}; }
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor&) const override { return std::nullopt; }
@@ -83,6 +87,10 @@ class ReplicatedModel final : public UnshardedModel {
   void explain_backward(const std::exception& error) const override { ddp_->explain_backward(error); }
 
   [[nodiscard]] Restore override_sync(Override override) override;
+  [[nodiscard]] bool synchronizes() const override { return ddp_->sync_flags.backward; }
+  void begin_micro_batches() override { end_suspension_ = override_sync(Override::kSuspended); }
+  void end_micro_batches() override;
+  void abandon_micro_batches() noexcept override { std::exchange(end_suspension_, {})(); }
   [[nodiscard]] DistributedDataParallel* joinable() const override;
   [[nodiscard]] UnaveragedGradients take_unaveraged() override;
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const override;
@@ -95,7 +103,8 @@ class ReplicatedModel final : public UnshardedModel {
 
  private:
   std::shared_ptr<DistributedDataParallel> ddp_, experts_;
-  bool has_own_buckets_;  // gradients are separate tensors, not views of the reducer's buckets
+  Restore end_suspension_;  // between begin_micro_batches and its end
+  bool has_own_buckets_;    // gradients are separate tensors, not views of the reducer's buckets
 };
 
 }  // namespace accel

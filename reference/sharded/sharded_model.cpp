@@ -152,6 +152,8 @@ at::Tensor ShardedModel::cast_input(const at::Tensor& tensor) const {
   return tensor.is_floating_point() ? tensor.to(*scalar_type(state_->options.param_dtype)) : tensor;
 }
 
+void ShardedModel::begin_micro_batches() { state_->step.begin_hold(); }
+void ShardedModel::end_micro_batches() { state_->step.end_hold(); }
 void ShardedModel::show_shards() { state_->step.show_shards(); }
 void ShardedModel::mark_stepped() { state_->step.mark_stepped(); }
 

@@ -59,6 +59,10 @@ class ShardedModel final {
   [[nodiscard]] at::Tensor cast_input(const at::Tensor& tensor) const;
 
   bool sync_gradients = true;  ///< while false, backward keeps full gradients on this rank and reduces nothing
+  /// Between the two, micro-batches may alternate their forwards and backwards: parameters are full, and so are
+  /// gradients, which `end_micro_batches` reduces if gradients are synchronized. Collective.
+  void begin_micro_batches();
+  void end_micro_batches();
   /// Parameters show this rank's parts, whatever happened before. Call it before an optimizer steps.
   void show_shards();
   /// Notes that the optimizer has stepped.

@@ -43,8 +43,9 @@ void Unit::before_forward() {
                 "scope ends, or under a NoGradGuard");
     return;
   }
-  gather();
   was_run = true;
+  if (step_.is_holding()) return;
+  gather();
   // With backward_began_ this call is a recomputation of activations, which is not part of the forward order.
   if (!c10::GradMode::is_enabled() || backward_began_) return;
   ++num_forwards_;
@@ -53,7 +54,7 @@ void Unit::before_forward() {
 }
 
 void Unit::after_forward(std::vector<at::Tensor>& outputs) {
-  if (backward_began_ || step_.keeps_parameters_gathered()) return;
+  if (backward_began_ || step_.keeps_parameters_gathered() || step_.is_holding()) return;
   bool needs_backward = false;
   for (const auto& output : outputs) {
     if (!c10::GradMode::is_enabled() || !output.requires_grad()) continue;
@@ -86,7 +87,7 @@ void Unit::before_backward() {
 // A unit is released as soon as its last gradient arrived, before the reduction: its full parameters and the bucket
 // would otherwise exist at the same time.
 void Unit::on_gradient_ready(FlatParameter& flat, std::size_t parameter) {
-  if (!flat.count_gradient(parameter) || --num_waiting_ > 0) return;
+  if (!flat.count_gradient(parameter) || step_.is_holding() || --num_waiting_ > 0) return;
   if (is_ready()) release_trained();
   if (step_.options().prefetch == Prefetch::kBackwardPost) step_.prefetch_before(*this);
   step_.gradients_ready();
@@ -99,6 +100,14 @@ void Unit::begin_gather() {
 void Unit::gather() {
   begin_gather();
   for (auto& flat : flats) flat->finish_gather();
+}
+
+void Unit::begin_hold() {
+  backward_began_ = true;
+  for (auto& flat : flats) {
+    if (flat->requires_grad()) flat->stash_gradients();
+  }
+  gather();
 }
 
 void Unit::gather_stored() {
@@ -162,6 +171,7 @@ void Unit::drop_full_gradients() {
 
 // in_backward_ is still set here only if an exception left the last backward.
 void Step::begin_forward() {
+  if (is_holding_) return;
   if (in_backward_) show_shards();
   adopt_edits();
   // A second forward of a step must not change which gradients the first one expects.
@@ -269,6 +279,20 @@ void Step::end_backward() {
   in_backward_ = false;
 }
 
+void Step::begin_hold() {
+  if (is_holding_) show_shards();  // an error has left it
+  begin_forward();
+  for (auto* unit : units_) unit->begin_hold();
+  is_holding_ = in_backward_ = true;
+}
+
+void Step::end_hold() {
+  is_holding_ = false;
+  order_ = units_;
+  num_to_reduce_ = order_.size();
+  end_backward();
+}
+
 void Step::gather_stored() {
   show_shards();
   for (auto* unit : units_) unit->gather_stored();
@@ -277,7 +301,7 @@ void Step::gather_stored() {
 
 void Step::show_shards() {
   adopt_edits();
-  keeps_parameters_gathered_ = false;
+  keeps_parameters_gathered_ = is_holding_ = false;
   for (auto* unit : units_) {
     if (in_backward_) unit->drop_full_gradients();  // the backward pass was interrupted
     unit->end_step(/*reduced=*/false);

@@ -43,6 +43,11 @@ class Step {
   void gather_stored();
   [[nodiscard]] bool keeps_parameters_gathered() const { return keeps_parameters_gathered_; }
   void mark_stepped();
+  /// Units stay gathered, and their gradients full, until end_hold, which ends the backward pass: for micro-batches
+  /// whose forwards and backwards alternate.
+  void begin_hold();
+  void end_hold();
+  [[nodiscard]] bool is_holding() const { return is_holding_; }
 
  private:
   void adopt_edits();
@@ -58,7 +63,7 @@ class Step {
   c10::Device device_;
   std::vector<Unit*> units_;
   std::vector<Unit*> order_, last_order_;  // units in the order of this step's and of the last step's forward
-  bool in_backward_ = false, keeps_parameters_gathered_ = false;
+  bool in_backward_ = false, keeps_parameters_gathered_ = false, is_holding_ = false;
   std::size_t num_to_reduce_ = 0;  // the first so many units of order_ still await their reduction
   Unit *reducing_ = nullptr, *reducing_replicas_ = nullptr;
 };
@@ -80,6 +85,7 @@ class Unit : public ModuleHooks, public std::enable_shared_from_this<Unit> {
 
   void begin_gather();
   void gather();
+  void begin_hold();
   void gather_stored();
   void release();
   [[nodiscard]] bool needs_reduction() const { return num_trained_flats_ > 0; }

@@ -71,7 +71,7 @@ class UnitPlanner {
         act(module);
       }
       // An entry without a match is almost always a typo, and would silently leave modules unwrapped.
-      if (!found)
+      if (!found && !options_.is_stage)
         problems_.push_back(fmt::format("{}: '{}' matches no module of the model; expected {}", key, entry, what));
     }
   }

@@ -3,6 +3,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -21,6 +22,8 @@ namespace accel {
 struct Replicas {
   NamedTensors parameters = {};
   std::vector<ParameterLayout> layouts = {};  ///< one per parameter; empty: every rank holds all of each
+  /// The rank of "pp" whose stages these are; ranks with other stages have other parameters, perhaps none.
+  std::optional<int> stage_rank = {};
   /// The last backward pass kept its gradients local, so ranks may differ: no_sync, or a skipped step.
   bool are_local = false;
 };
@@ -32,8 +35,8 @@ struct Replicas {
 class StepObserver {
  public:
   virtual ~StepObserver() = default;
-  /// Starts a phase: "forward", "backward", "batch_norm" (inside the others), "optimizer" or "other". The string must
-  /// have static storage duration. Returns the previous phase.
+  /// Starts a phase: "forward", "backward", "batch_norm" (inside the others), an action of a pipeline such as "2F0",
+  /// "optimizer" or "other". The string must live as long as the process. Returns the previous phase.
   virtual std::string_view enter_phase(std::string_view phase) = 0;
   /// Called before the backward pass of a micro-batch with this loss. Micro-batches are counted from 0.
   virtual void begin_backward(const at::Tensor& loss) = 0;

@@ -19,6 +19,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/files/lock_file.hpp"
 #include "reference/files/safetensors.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/warnings.hpp"
 #include "reference/training_state/pending_save.hpp"
@@ -100,11 +101,13 @@ std::string Checkpointing::save(TrainingState& state, const std::string& output_
   finish();
   checkpoint::check_registered(state);
   for (const auto& model : state.models) model->check_buffers(context_);
-  const bool is_sharded =
-      std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
-  check_argument(!is_sharded || !config_.save_on_each_node,
-                 "save_state: save_on_each_node does not support sharded models, since no machine has the complete "
-                 "model; save to a file system that all ranks share");
+  const bool is_shared_out = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) {
+    return model->is_sharded() || model->layouts().stages() != nullptr;
+  });
+  check_argument(
+      !is_shared_out || !config_.save_on_each_node,
+      "save_state: save_on_each_node does not support sharded models and pipelines, since no machine has the complete "
+      "model; save to a file system that all ranks share");
   const auto folder = folder_to_save(output_dir);
   auto weights = checkpoint::weights_of(state);
   const auto unfinished = begin(folder);

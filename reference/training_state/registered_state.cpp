@@ -60,7 +60,15 @@ Value own_parts(const Custom& custom, const Value& complete) {
 }  // namespace
 
 void check_registered(const TrainingState& state) {
+  const bool has_stages =
+      std::ranges::any_of(state.models, [](const auto& model) { return model->layouts().stages() != nullptr; });
   for (std::size_t i = 0; i < state.custom.size(); ++i) {
+    check_state(
+        !has_stages || (!state.custom[i].module && !state.custom[i].optimizer),
+        "register_for_checkpointing: object {} is a module or an optimizer, of which the ranks of a pipeline may "
+        "have different parts, and only the first rank's is saved; prepare it, or register an object whose state "
+        "is that of all ranks",
+        i);
     if (!state.custom[i].module) continue;
     for (const auto& parameter : state.custom[i].module->parameters()) {
       const auto is_shard = std::ranges::any_of(state.models, [&](const auto& model) {

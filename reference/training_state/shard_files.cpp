@@ -109,33 +109,45 @@ bool is_part(const Value& entry, const at::Tensor& parameter) {
 }
 
 // The entries that any rank has, in the same order on all ranks: a rank whose part of a parameter is empty may have no
-// state for it, but must take part in the gather.
+// state for it, but must take part in the gather. `staged`: ranks of a pipeline have states of other parameters,
+// and exchange them with those that shard the same stages.
 std::vector<std::pair<std::string, std::string>> entries_of_all_ranks(const Value::Dict& states,
                                                                       const std::vector<at::Tensor>& parameters,
-                                                                      RankContext& context) {
+                                                                      RankContext& context,
+                                                                      const ParallelModel* staged) {
   std::vector<std::pair<std::string, std::string>> own;
   for (const auto& [index, entries] : states) {
     for (const auto& [name, entry] : entries.as<Value::Dict>()) {
       if (is_part(entry, parameters.at(std::stoul(index)))) own.emplace_back(index, name);
     }
   }
-  auto all = gather_object(context, own);
+  std::vector<std::pair<std::string, std::string>> all;
+  if (staged == nullptr) {
+    all = gather_object(context, own);
+  } else {
+    const auto* shards = staged->shard_group();
+    for (auto& of_rank : accel::detail::gather_trees(shards == nullptr ? Group() : *shards, own))
+      all.insert(all.end(), of_rank.begin(), of_rank.end());
+  }
   std::sort(all.begin(), all.end());
   all.erase(std::unique(all.begin(), all.end()), all.end());
   return all;
 }
 
-// Replaces parts by complete tensors on rank 0 and removes them on other ranks. Collective per entry, in sorted order.
+// Replaces parts by complete tensors on rank 0, or on the ranks of a pipeline, and removes them on other ranks.
+// Collective per entry, in sorted order.
 void gather_wholes(Value::Dict& states, const std::vector<at::Tensor>& parameters, const TrainingState& state,
-                   RankContext& context) {
-  for (const auto& [index, name] : entries_of_all_ranks(states, parameters, context)) {
+                   RankContext& context, const ParallelModel* staged) {
+  for (const auto& [index, name] : entries_of_all_ranks(states, parameters, context, staged)) {
     const auto& parameter = parameters.at(std::stoul(index));
     const auto* divided = division_of(parameter, state);
     if (divided == nullptr) continue;
     auto entries = states.contains(index) ? states.at(index).as<Value::Dict>() : Value::Dict();
     const auto part = entries.contains(name) ? entries.at(name).as<at::Tensor>() : at::empty({0}, parameter.options());
     auto whole = divided->complete_of(part);
-    if (context.rank == 0)
+    const bool is_of_stage =
+        staged != nullptr && (staged->shard_group() == nullptr || staged->shard_group()->rank() == 0);
+    if (context.rank == 0 || is_of_stage)
       entries[name] = whole.to(at::kCPU);
     else
       entries.erase(name);
@@ -222,6 +234,125 @@ Value::Dict with_names(Value::Dict dict, const std::vector<std::string>& names_o
   return dict;
 }
 
+// The complete model of which the optimizer's parameters are stages; null without a pipeline. Throws StateError for
+// an optimizer that has other parameters too.
+const ParallelModel* staged_model_of(const std::vector<at::Tensor>& parameters, const TrainingState& state) {
+  const ParallelModel* staged = nullptr;
+  std::size_t num_staged = 0;
+  for (const auto& model : state.models) {
+    if (model->layouts().stages() == nullptr) continue;
+    if (parameters.empty()) return model.get();  // those of other ranks are stages
+    for (const auto& parameter : parameters) {
+      if (model->layouts().name_in_stages(parameter) == nullptr) continue;
+      ++num_staged;
+      staged = model.get();
+    }
+  }
+  check_state(
+      num_staged == 0 || num_staged == parameters.size(),
+      "an optimizer steps parameters of a pipeline and {} others; use an optimizer of its own for each, so that "
+      "its state can be saved",
+      parameters.size() - num_staged);
+  return staged;
+}
+
+std::vector<std::string> names_in_stages(const std::vector<at::Tensor>& parameters, const ParallelModel& staged) {
+  std::vector<std::string> names;
+  for (const auto& parameter : parameters)
+    names.push_back(staged.layouts().stages()->find(*staged.layouts().name_in_stages(parameter))->first_name);
+  return names;
+}
+
+// Adds the parameters of the groups of `other`, another stage's, to those of `groups`.
+void merge_groups(Value::List& groups, const Value::List& other) {
+  check_state(groups.size() == other.size(),
+              "the optimizers of a pipeline's ranks have {} and {} parameter groups; create the same groups on every "
+              "rank, also if one has no parameters there",
+              groups.size(), other.size());
+  for (std::size_t index = 0; index < groups.size(); ++index) {
+    auto entries = groups[index].as<Value::Dict>();
+    auto names = entries.at("params").as<Value::List>();
+    const auto& added = other[index].at("params").as<Value::List>();
+    std::ranges::copy_if(added, std::back_inserter(names),
+                         [&](const Value& name) { return std::ranges::find(names, name) == names.end(); });
+    entries["params"] = std::move(names);
+    groups[index] = std::move(entries);
+  }
+}
+
+// The states of all stages on the first rank of the pipeline, under the names of the complete model. Collective.
+Value over_stages(const Value::Dict& own, const ModelStages& stages) {
+  const auto bytes = stages.gather_bytes_on_first(pack(Value(own)));
+  if (bytes.empty()) return own;
+  Value::Dict states;
+  Value::List groups;
+  for (const auto& of_rank : bytes) {
+    const auto state = unpack<Value>(of_rank);
+    auto added = state.at("state").as<Value::Dict>();
+    states.merge(added);
+    const auto& own_groups = state.at("param_groups").as<Value::List>();
+    groups.empty() ? void(groups = own_groups) : merge_groups(groups, own_groups);
+  }
+  for (auto& group : groups) {
+    auto entries = group.as<Value::Dict>();
+    auto names = entries.at("params").as<Value::List>();
+    std::ranges::stable_sort(names, {}, [&](const Value& name) { return stages.place_of(name.as<std::string>()); });
+    entries["params"] = std::move(names);
+    group = std::move(entries);
+  }
+  return Value::Dict{{"state", std::move(states)}, {"param_groups", std::move(groups)}};
+}
+
+// The numbers of a complete optimizer's parameters as names. Only an optimizer with one group of all parameters tells
+// which is which.
+Value::Dict named_by_stages(Value::Dict whole, const ModelStages& stages) {
+  const auto& groups = whole.at("param_groups").as<Value::List>();
+  const bool has_numbers = std::ranges::any_of(groups, [](const Value& group) {
+    const auto& params = group.at("params").as<Value::List>();
+    return !params.empty() && params.front().is<std::int64_t>();
+  });
+  if (!has_numbers) return whole;
+  std::vector<std::string> names;
+  for (const auto& entry : stages.entries) {
+    if (entry.is_parameter && entry.name == entry.first_name) names.push_back(entry.name);
+  }
+  const auto num_saved = groups.size() == 1 ? groups.front().at("params").as<Value::List>().size() : 0;
+  check_checkpoint(num_saved == names.size(),
+                   "the optimizer's state was saved without names, for {} parameters in {} groups; a pipeline's rank "
+                   "finds its own in one group of all {} parameters only",
+                   num_saved, groups.size(), names.size());
+  return with_names(std::move(whole), names);
+}
+
+bool is_of_another_stage(const std::string& name, const ModelStages& stages, const std::vector<std::string>& own) {
+  return std::ranges::find(own, name) == own.end() && stages.find(name) != nullptr;
+}
+
+// What this rank's stages have of a complete state.
+Value::Dict own_of_stages(Value::Dict whole, const ModelStages& stages, const std::vector<std::string>& own) {
+  whole = named_by_stages(std::move(whole), stages);
+  const auto is_elsewhere = [&](const std::string& name) { return is_of_another_stage(name, stages, own); };
+  const auto first_name = [&](const std::string& name) {
+    const auto* entry = stages.find(name);
+    return entry == nullptr ? name : entry->first_name;
+  };
+  Value::Dict states;
+  for (const auto& [name, entries] : whole.at("state").as<Value::Dict>()) states.emplace(first_name(name), entries);
+  std::erase_if(states, [&](const auto& item) { return is_elsewhere(item.first); });
+  Value::List groups;
+  for (const auto& group : whole.at("param_groups").as<Value::List>()) {
+    auto entries = group.as<Value::Dict>();
+    auto names = entries.at("params").as<Value::List>();
+    for (auto& name : names) name = first_name(name.as<std::string>());
+    std::erase_if(names, [&](const Value& name) { return is_elsewhere(name.as<std::string>()); });
+    entries["params"] = std::move(names);
+    groups.emplace_back(std::move(entries));
+  }
+  whole["state"] = std::move(states);
+  whole["param_groups"] = std::move(groups);
+  return whole;
+}
+
 // Moves this rank's parts of one parameter's state from `entries` to `pieces`. If several ranks hold equal parts
 // (hybrid sharding), only one of them writes. An empty part is written only for an empty parameter, so that it is not
 // missing.
@@ -273,6 +404,29 @@ void keep_parts(Value::Dict& entries, const DividedParameter& divided) {
   for (auto& [name, entry] : entries) {
     if (entry.is<at::Tensor>() && !is_scalar_state(name) && entry.as<at::Tensor>().numel() == complete_numel)
       entry = divided.part_of(entry.as<at::Tensor>());
+  }
+}
+
+void keep_own_stages(Value::Dict& dict, std::map<std::string, StoredWeight>& shards, const ModelStages& stages,
+                     const std::vector<std::string>& own) {
+  dict = own_of_stages(std::move(dict), stages, own);
+  std::erase_if(shards, [&](const auto& item) {
+    return is_of_another_stage(item.first.substr(0, item.first.rfind('/')), stages, own);
+  });
+}
+
+// Numbers of a complete optimizer are given to layers in their order: another order of the model would exchange states.
+void check_sizes(const std::string& name, const Value::Dict& entries, const std::vector<std::int64_t>& sizes) {
+  for (const auto* key : {"exp_avg", "momentum_buffer"}) {
+    const auto entry = entries.find(key);
+    if (entry == entries.end() || !entry->second.is<at::Tensor>() || !entry->second.as<at::Tensor>().defined())
+      continue;
+    const auto& tensor = entry->second.as<at::Tensor>();
+    check_checkpoint(
+        tensor.numel() == c10::multiply_integers(sizes),
+        "the optimizer's {} of '{}' has sizes [{}], and the parameter [{}]; list the layers of the pipeline "
+        "in the order in which the model registers them",
+        key, name, fmt::join(tensor.sizes(), ", "), fmt::join(sizes, ", "));
   }
 }
 
@@ -341,32 +495,42 @@ Value state_dict_of(const torch::optim::Optimizer& optimizer, const TrainingStat
   auto dict = optim::state_dict(optimizer).as<Value::Dict>();
   auto states = dict.at("state").as<Value::Dict>();
   const auto names = names_of(parameters, state);
+  const auto* staged = staged_model_of(parameters, state);
   if (form == OptimizerForm::kWhole)
-    gather_wholes(states, parameters, state, context);
+    gather_wholes(states, parameters, state, context, staged);
   else
     take_all_pieces(states, parameters, names, state, pieces);
   dict["state"] = std::move(states);
+  if (staged != nullptr)
+    return over_stages(with_names(std::move(dict), names_in_stages(parameters, *staged)), *staged->layouts().stages());
   // An optimizer without sharded parameters keeps Accelerate's plain form, with integer keys.
   const bool has_names = std::any_of(parameters.begin(), parameters.end(),
                                      [&](const auto& parameter) { return state.path->is_sharded(parameter); });
   return has_names ? with_names(std::move(dict), names) : Value(std::move(dict));
 }
 
-Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& shards,
+Value parts_of(const Value& whole, const std::map<std::string, StoredWeight>& all_shards,
                const torch::optim::Optimizer& optimizer, const TrainingState& state) {
   const auto parameters = optim::parameters_of(optimizer);
   auto dict = whole.as<Value::Dict>();
-  const auto& saved = whole.at("state").as<Value::Dict>();
-  const auto keys = keys_in(saved, shards, parameters, state);
+  auto shards = all_shards;
+  const auto* staged = staged_model_of(parameters, state);
+  const auto own = staged == nullptr ? std::vector<std::string>() : names_in_stages(parameters, *staged);
+  if (staged != nullptr) keep_own_stages(dict, shards, *staged->layouts().stages(), own);
+  const auto saved = dict.at("state").as<Value::Dict>();
+  const auto keys = staged != nullptr ? own : keys_in(saved, shards, parameters, state);
   check_all_used(saved, shards, keys);
   Value::Dict states;
   for (std::size_t index = 0; index < parameters.size(); ++index) {
     auto entries = entries_of(keys[index], saved, shards);
-    if (const auto* divided = division_of(parameters[index], state)) keep_parts(entries, *divided);
+    const auto* divided = division_of(parameters[index], state);
+    if (staged != nullptr)
+      check_sizes(keys[index], entries, divided == nullptr ? parameters[index].sizes().vec() : divided->layout.sizes);
+    if (divided != nullptr) keep_parts(entries, *divided);
     if (!entries.empty()) states[std::to_string(index)] = std::move(entries);
   }
   dict["state"] = std::move(states);
-  dict["param_groups"] = with_places(whole.at("param_groups").as<Value::List>());
+  dict["param_groups"] = with_places(dict.at("param_groups").as<Value::List>());
   return dict;
 }
 

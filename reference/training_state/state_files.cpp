@@ -3,6 +3,7 @@
 #include "reference/training_state/state_files.hpp"
 
 #include <ATen/ATen.h>
+#include <fmt/ranges.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -11,6 +12,7 @@
 
 #include "reference/checkpoint/python_random.hpp"
 #include "reference/files/safetensors.hpp"
+#include "reference/files/sha256.hpp"
 #include "reference/mesh/axes.hpp"
 #include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/rng_sync.hpp"
@@ -104,7 +106,7 @@ Value random_states(const TrainingState& state, const RankContext& context, Valu
                                          {"sync_gradients", context.gradient_state.sync_gradients},
                                          {"open_window", open_window(state, context)},
                                          {"skipped", std::move(skipped)},
-                                         {"mesh", describe(state.mesh)},
+                                         {"mesh", describe(state)},
                                          {"models", std::move(sync_states)}}}};
   if (!context.device.is_cpu()) states["torch_cuda_manual_seed"] = Value::List{device_generator(context).get_state()};
   return states;
@@ -141,8 +143,9 @@ const TorchFileOptions kOptimizerTypes{.types = {{"state", PythonType::kIntegerK
 // With a sharded model the keys of "state" are parameter names, as in FSDP checkpoints; otherwise they are integers.
 TorchFileOptions types_of_optimizer(const TrainingState& state) {
   auto types = kOptimizerTypes;
-  const bool has_names =
-      std::any_of(state.models.begin(), state.models.end(), [](const auto& model) { return model->is_sharded(); });
+  const bool has_names = std::any_of(state.models.begin(), state.models.end(), [](const auto& model) {
+    return model->is_sharded() || model->layouts().stages() != nullptr;
+  });
   if (has_names) types.types.erase("state");
   return types;
 }
@@ -281,7 +284,8 @@ bool is_of_accel(const std::string& folder) {
   return false;
 }
 
-std::string describe(const ParallelismConfig& mesh) {
+std::string describe(const TrainingState& state) {
+  const auto& mesh = state.mesh;
   int data_parallel = 1;
   std::string others;
   for (const auto& axis : mesh_axes()) {
@@ -291,6 +295,18 @@ std::string describe(const ParallelismConfig& mesh) {
     else if (size > 1)
       others += fmt::format(" x {} {}", axis.name, size);
   }
+  Sha256 cut;
+  bool has_stages = false;
+  for (const auto& model : state.models) {
+    if (const auto* stages = model->layouts().stages()) {
+      has_stages = true;
+      for (const auto& entry : stages->entries) {
+        const auto text = fmt::format("{} {};", entry.name, fmt::join(entry.ranks, ","));
+        cut.update(text.data(), text.size());
+      }
+    }
+  }
+  if (has_stages) others += fmt::format(" (stages {})", cut.hex().substr(0, 8));
   return fmt::format("dp {}{}", data_parallel, others);
 }
 

@@ -81,7 +81,8 @@ inline constexpr auto kIndices = ".indices", kValues = ".values";
 [[nodiscard]] bool is_of_accel(const std::string& folder);
 
 /// Which samples and parts of a model each rank has: "dp 2 x tp 4". How data-parallel ranks shard the model is omitted.
-[[nodiscard]] std::string describe(const ParallelismConfig& mesh);
+/// With a pipeline also a hash of its cut: "dp 2 x pp 4 (stages 1f3a...)".
+[[nodiscard]] std::string describe(const TrainingState& state);
 
 /// Returns the weights of every model. For a sharded model: complete on rank 0 under FULL_STATE_DICT, else empty.
 /// Collective.
@@ -131,6 +132,7 @@ class StateLoad {
     std::int64_t units_per_step = 0;  // of that loader
     bool is_repeated = false;         // its position was moved back
   };
+  [[nodiscard]] bool was_saved_inside_window() const;
   [[nodiscard]] std::optional<SavedWindow> window_to_drop(const LoadStateOptions& options) const;
   void drop_gradients();
   void load_model(std::size_t index);
@@ -151,7 +153,7 @@ class StateLoad {
   [[nodiscard]] std::optional<std::string> find_saved_mesh() const;
   // Each rank has the place in the mesh that the rank of this number had.
   [[nodiscard]] bool has_same_ranks() const {
-    return saved_ranks_ == context_.world_size && saved_mesh_.value_or(describe(state_.mesh)) == describe(state_.mesh);
+    return saved_ranks_ == context_.world_size && saved_mesh_.value_or(describe(state_)) == describe(state_);
   }
   [[nodiscard]] std::string saving_ranks() const;
   [[nodiscard]] std::string loading_ranks() const;

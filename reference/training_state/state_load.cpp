@@ -127,13 +127,23 @@ std::string StateLoad::saving_ranks() const {
                                                             : fmt::format("{} ranks", saved_ranks_);
 }
 std::string StateLoad::loading_ranks() const {
-  return saved_ranks_ == context_.world_size ? fmt::format("{} ranks ({})", saved_ranks_, describe(state_.mesh))
+  return saved_ranks_ == context_.world_size ? fmt::format("{} ranks ({})", saved_ranks_, describe(state_))
                                              : fmt::format("{} ranks", context_.world_size);
+}
+
+// A rank without trained parameters, as the first of a pipeline may be, has no gradients.
+bool StateLoad::was_saved_inside_window() const {
+  if (fs::exists(path(file_of_rank_tensors(0)))) return true;
+  if (!fs::exists(path(file_of_random_states(0)))) return false;
+  const auto states = read(file_of_random_states(0));
+  if (!states.contains(kOurs) || !states.at(kOurs).contains("open_window")) return false;
+  const auto& ours = states.at(kOurs);
+  return !ours.at("sync_gradients").as<bool>() && ours.at("open_window").at("num_micro_batches").as<std::int64_t>() > 0;
 }
 
 // Each rank's gradients are those of its own batches, so that other ranks can only compute them again.
 std::optional<StateLoad::SavedWindow> StateLoad::window_to_drop(const LoadStateOptions& options) const {
-  if (has_same_ranks() || !fs::exists(path(file_of_rank_tensors(0)))) return std::nullopt;
+  if (has_same_ranks() || !was_saved_inside_window()) return std::nullopt;
   const auto what = fmt::format("{}: {} saved it inside an accumulation window, with unreduced gradients per rank",
                                 folder_, saving_ranks());
   check_checkpoint(

@@ -44,6 +44,13 @@ std::vector<int> parts_of(const ReplicaModels& models) {
   return parts;
 }
 
+int stage_rank_of(const ReplicaModels& models) {
+  for (const auto& model : models) {
+    if (model->stage_rank) return *model->stage_rank;
+  }
+  return 0;
+}
+
 // A rank with more parameters than the last to submit differs in one that is missing here.
 ParameterDescription describe_parameter(const ReplicaModels& models, std::size_t place) {
   const auto* found = &models.back()->parameters.back();

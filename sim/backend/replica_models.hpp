@@ -21,6 +21,8 @@ ReplicaModels compared_models(std::vector<std::weak_ptr<const Replicas>>& models
 std::vector<ParameterState> states_of(const ReplicaModels& models);
 std::vector<std::string> names_of(const ReplicaModels& models);
 std::vector<int> parts_of(const ReplicaModels& models);
+/// See Replicas::stage_rank; 0 without a pipeline.
+int stage_rank_of(const ReplicaModels& models);
 ParameterDescription describe_parameter(const ReplicaModels& models, std::size_t place);
 
 }  // namespace accel::sim

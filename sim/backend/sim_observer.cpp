@@ -27,7 +27,8 @@ void SimObserver::after_update() {
   const at::DisableRecordFunctionGuard no_clock;
   auto states = states_of(models);
   if (recorder_) recorder_->add_update(rank_, names_of(models), states);
-  replicas_compared_->submit(rank_, std::move(states), parts_of(models), fingerprint(default_generator()),
+  replicas_compared_->submit(rank_, std::move(states), parts_of(models), stage_rank_of(models),
+                             fingerprint(default_generator()),
                              [&](std::size_t place) { return describe_parameter(models, place); });
   world_->clocks().discard_compute(rank_);  // the comparison is not part of the program
 }

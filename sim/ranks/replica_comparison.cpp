@@ -14,7 +14,7 @@
 namespace accel::sim {
 
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
-void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std::vector<int> parts,
+void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std::vector<int> parts, int stage_rank,
                                std::uint64_t generator, const DescribeParameter& describe) {
   Submissions complete;
   std::uint64_t update = 0;
@@ -25,9 +25,11 @@ void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std
     auto& submissions = open_[turn];
     submissions.states.resize(world_.num_ranks());
     submissions.parts.resize(world_.num_ranks());
+    submissions.stage_ranks.resize(world_.num_ranks());
     submissions.generators.resize(world_.num_ranks());
     submissions.states[rank] = std::move(states);
     submissions.parts[rank] = std::move(parts);
+    submissions.stage_ranks[rank] = stage_rank;
     submissions.generators[rank] = generator;
     if (++submissions.num_submitted < world_.num_ranks()) return;
     complete = std::move(submissions);
@@ -35,7 +37,10 @@ void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std
     open_.erase(open_.begin(), open_.upper_bound(turn));
     update = first_updates_[turn.interval] + turn.update;
   }
-  compare(update, complete, describe);
+  std::map<int, std::vector<int>> ranks_of_stages;
+  for (int other = 0; other < world_.num_ranks(); ++other)
+    ranks_of_stages[complete.stage_ranks[other]].push_back(other);
+  for (const auto& [stage, ranks] : ranks_of_stages) compare(ranks, update, complete, describe);
   compare_generators(update, complete);
 }
 
@@ -51,32 +56,28 @@ void ReplicaComparison::begin_interval(int rank) {
 
 // Ranks that hold the same parts must agree in everything. If there are several such parties, the complete parameters
 // of all ranks are compared first.
-void ReplicaComparison::compare(std::uint64_t update, const Submissions& submissions,
+void ReplicaComparison::compare(const std::vector<int>& ranks, std::uint64_t update, const Submissions& submissions,
                                 const DescribeParameter& describe) {
-  std::vector<int> everyone;
   std::map<std::vector<int>, std::vector<int>> parties;
-  std::vector<Hashes> hashes(world_.num_ranks());
-  for (int rank = 0; rank < world_.num_ranks(); ++rank) {
-    everyone.push_back(rank);
-    parties[submissions.parts[rank]].push_back(rank);
-    for (const auto& state : submissions.states[rank]) hashes[rank].push_back(state.hash);
-  }
-  if (parties.size() == 1) {
-    agree(everyone, update, hashes, submissions, describe);
-    return;
-  }
-  auto complete = hashes;
-  for (const auto rank : everyone) {
-    const auto& parts = submissions.parts[rank];
+  const auto hashes_of = [&](const std::vector<int>& some) {
+    std::vector<Hashes> hashes;
+    for (const auto rank : some) {
+      auto& own = hashes.emplace_back();
+      for (const auto& state : submissions.states[rank]) own.push_back(state.hash);
+    }
+    return hashes;
+  };
+  for (const auto rank : ranks) parties[submissions.parts[rank]].push_back(rank);
+  auto complete = hashes_of(ranks);
+  for (std::size_t index = 0; index < ranks.size() && parties.size() > 1; ++index) {
+    const auto& parts = submissions.parts[ranks[index]];
     for (std::size_t place = 0; place < parts.size(); ++place) {
-      if (parts[place] != ParameterLayout::kUndivided) complete[rank][place] = 0;
+      if (parts[place] != ParameterLayout::kUndivided) complete[index][place] = 0;
     }
   }
-  bool is_equal = agree(everyone, update, complete, submissions, describe);
-  for (const auto& [parts, ranks] : parties) {
-    std::vector<Hashes> of_party;
-    for (const auto rank : ranks) of_party.push_back(hashes[rank]);
-    is_equal = is_equal && agree(ranks, update, of_party, submissions, describe);
+  bool is_equal = agree(ranks, update, complete, submissions, describe);
+  for (const auto& [parts, party] : parties) {
+    if (parties.size() > 1) is_equal = is_equal && agree(party, update, hashes_of(party), submissions, describe);
   }
 }
 

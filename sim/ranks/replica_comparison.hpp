@@ -34,9 +34,10 @@ class ReplicaComparison {
   explicit ReplicaComparison(World& world) : world_(world), next_(world.num_ranks()) {}
 
   /// Submits the states of all parameters of `rank`'s models, whose hashes are equal on all ranks in a correct program,
-  /// the part that each is (ParameterLayout::layer_part), and the hash of its default generator, after its next update.
-  void submit(int rank, std::vector<ParameterState> states, std::vector<int> parts, std::uint64_t generator,
-              const DescribeParameter& describe);
+  /// the part that each is (ParameterLayout::layer_part), the stages that the rank has (Replicas::stage_rank), and
+  /// the hash of its default generator, after its next update.
+  void submit(int rank, std::vector<ParameterState> states, std::vector<int> parts, int stage_rank,
+              std::uint64_t generator, const DescribeParameter& describe);
   /// From here on `rank`'s next update is compared with the next update of every other rank after the same call: ranks
   /// may have made different numbers of updates before. Every rank calls it, but none waits.
   void begin_interval(int rank);
@@ -51,11 +52,14 @@ class ReplicaComparison {
   struct Submissions {
     std::vector<std::vector<ParameterState>> states;  // by rank
     std::vector<std::vector<int>> parts;              // by rank: see layer_part, one per state
+    std::vector<int> stage_ranks;
     std::vector<std::uint64_t> generators;
     int num_submitted = 0;
   };
 
-  void compare(std::uint64_t update, const Submissions& submissions, const DescribeParameter& describe);
+  // `ranks`: those with the same stages.
+  void compare(const std::vector<int>& ranks, std::uint64_t update, const Submissions& submissions,
+               const DescribeParameter& describe);
   // Returns whether the hashes of these ranks, one list each, are equal.
   bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
              const Submissions& submissions, const DescribeParameter& describe);

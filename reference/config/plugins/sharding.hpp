@@ -178,6 +178,7 @@ struct ShardingOptions {
   bool gradients = true;              ///< reduced to shards in every backward; else once, before the optimizer steps
   bool reduces_always = false;        ///< also during accumulation: no_sync has no effect
   bool hybrid = false;                ///< sharded over the ranks of a machine, replicated over machines
+  bool is_stage = false;              ///< modules that the wrap policy names may be on other ranks of a pipeline
   /// When backward gathers the next unit, and whether forward does so early. Unset: see `with_defaults`.
   std::optional<Prefetch> prefetch = {};
   std::optional<bool> forward_prefetch = {};

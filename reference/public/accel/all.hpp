@@ -1,7 +1,7 @@
 #pragma once
 
-/// All headers of the library accel::accel except `<accel/models.hpp>`, `<accel/parallel.hpp>` and
-/// `<accel/sync_batch_norm.hpp>`.
+/// All headers of the library accel::accel except `<accel/models.hpp>`, `<accel/parallel.hpp>`,
+/// `<accel/pipeline.hpp>` and `<accel/sync_batch_norm.hpp>`.
 #include <accel/accel.hpp>
 #include <accel/checkpoint.hpp>
 #include <accel/offload.hpp>

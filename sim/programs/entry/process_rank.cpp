@@ -64,6 +64,7 @@ class ProcessObserver : public StepObserver {
     const auto states = sim::states_of(models);
     process::UpdateReport report{.generator = fingerprint(default_generator())};
     for (const auto& model : models) {
+      if (model->stage_rank) report.stage_rank = model->stage_rank;
       for (std::size_t place = 0; place < model->parameters.size(); ++place) {
         const auto index = report.parameters.size();
         report.parameters.push_back({.name = names[index],

@@ -410,7 +410,8 @@ void RankProxy::warn(process::MessageReader& message) {
 void RankProxy::compare_replicas(process::MessageReader& message) {
   const auto report = process::read_update_report(message);
   processor_seconds_ = report.processor_seconds;
-  if (report.parameters.empty()) return simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
+  if (report.parameters.empty() && !report.stage_rank)
+    return simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
   std::vector<std::string> names;
   std::vector<ParameterState> states;
   std::vector<int> parts;
@@ -420,15 +421,15 @@ void RankProxy::compare_replicas(process::MessageReader& message) {
     parts.push_back(parameter.layout.layer_part());
   }
   if (simulated_.recorder) simulated_.recorder->add_update(simulated_.member.rank, std::move(names), states);
-  simulated_.comparison->submit(simulated_.member.rank, std::move(states), std::move(parts), report.generator,
-                                [&](std::size_t place) -> sim::ParameterDescription {
-                                  const auto& last = report.parameters.back();
-                                  const auto& parameter =
-                                      place < report.parameters.size() ? report.parameters[place] : last;
-                                  return {.name = parameter.name,
-                                          .dtype = static_cast<c10::ScalarType>(parameter.state.dtype),
-                                          .sizes = parameter.sizes};
-                                });
+  simulated_.comparison->submit(
+      simulated_.member.rank, std::move(states), std::move(parts), report.stage_rank.value_or(0), report.generator,
+      [&](std::size_t place) -> sim::ParameterDescription {
+        const auto& last = report.parameters.back();
+        const auto& parameter = place < report.parameters.size() ? report.parameters[place] : last;
+        return {.name = parameter.name,
+                .dtype = static_cast<c10::ScalarType>(parameter.state.dtype),
+                .sizes = parameter.sizes};
+      });
   simulated_.member.world->clocks().discard_compute(simulated_.member.rank);
 }
 

@@ -123,6 +123,10 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
                    "unsupported with fsdp_plugin or deepspeed_plugin, as in Accelerate; use clip_grad_norm");
   }
   read_dataloader(reader.mapping("dataloader_config"), experiment.accelerator.dataloader_config);
+  read_pipeline(reader.mapping("pipeline"), experiment.pipeline);
+  const auto& mesh = experiment.accelerator.parallelism_config;
+  if (reader.has("pipeline") && !(mesh && mesh->pp_size > 1))
+    reader.problem("pipeline", "has an effect with accelerator.parallelism_config.pp_size above 1 only");
   // Checked only if the file is otherwise valid: a missing batch_size would produce a second, meaningless message.
   if (experiment.accelerator.splits() && !problems.any()) {
     for (const auto& [key, size] :

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "reference/config/plugins/options.hpp"
+#include "reference/pipeline/pipeline_options.hpp"
 #include "sim/programs/experiments/model_config.hpp"
 #include "sim/programs/experiments/optimizer_config.hpp"
 
@@ -36,6 +37,7 @@ struct Experiment {
   std::uint64_t seed = 0;
   std::optional<double> clip_grad_norm, clip_grad_value;  // applied in this order, in steps that synchronize gradients
   AcceleratorOptions accelerator;
+  PipelineOptions pipeline;                    // with pp_size above 1
   std::optional<TextGenerationConfig> sample;  // char_gpt
 };
 

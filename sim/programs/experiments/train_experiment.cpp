@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <type_traits>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
@@ -18,6 +19,7 @@
 #include "reference/files/sha256.hpp"
 #include "reference/models/gpt.hpp"
 #include "reference/models/sequence_parts.hpp"
+#include "reference/pipeline/pipeline_model.hpp"
 #include "reference/prepared/parameter_layouts.hpp"
 #include "reference/rank_local/random.hpp"
 #include "reference/state/objects.hpp"
@@ -130,6 +132,25 @@ TaskDataset::Batch part_of_sequences(const TaskDataset::Batch& batch, const mode
   return {part(inputs), part(targets)};
 }
 
+// The model of a task, complete or as the stages of this rank of a pipeline.
+std::shared_ptr<models::Model> make_net(const Experiment&, const Task& task, const DeviceMesh& mesh,
+                                        std::type_identity<models::Model>) {
+  return task.make_model(mesh);
+}
+std::shared_ptr<PipelineModel> make_net(const Experiment& experiment, const Task& task, const DeviceMesh& mesh,
+                                        std::type_identity<PipelineModel>) {
+  const auto model = std::dynamic_pointer_cast<models::LanguageModel>(task.make_model(mesh));
+  check_config(model != nullptr,
+               "parallelism_config: pp_size {}: only the model gpt can be cut into stages; expected 1",
+               mesh.config().pp_size);
+  auto options = experiment.pipeline;
+  options.gather_output = true;  // every rank counts the predictions
+  return pipeline_model(model->pipeline_layers(), mesh, std::move(options));
+}
+
+at::Tensor logits_of(PreparedModel<models::Model>& model, const at::Tensor& inputs) { return model(inputs); }
+at::Tensor logits_of(PreparedModel<PipelineModel>& model, const at::Tensor& inputs) { return model(inputs).front(); }
+
 std::shared_ptr<models::Model> complete_copy(const Task& task, const NamedTensors& state) {
   auto copy = task.make_model(DeviceMesh());
   Value::Dict values;
@@ -144,12 +165,15 @@ std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& p
   return checkpoint::checkpoint_numbers(files, project_dir + "/checkpoints");
 }
 
-void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options,
-                      RankResult& result) {
-  result = {};  // a rank that is restarted in the same process must not add to its first attempt
-  Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
-  set_seed(experiment.seed);
-  auto net = task.make_model(accelerator.mesh());
+namespace {
+
+// Net: models::Model, or PipelineModel.
+template <typename Net>
+void train_net(Accelerator& accelerator, const Experiment& experiment, const Task& task, const TrainOptions& options,
+               RankResult& result) {
+  constexpr bool kIsPipeline = std::is_same_v<Net, PipelineModel>;
+  auto& context = current_rank();
+  auto net = make_net(experiment, task, accelerator.mesh(), std::type_identity<Net>());
   auto plain_optimizer = build_optimizer(experiment.optimizer, net->parameters());
   auto plain_scheduler = build_scheduler(experiment.scheduler, *plain_optimizer);
   DataLoader train_loader(
@@ -187,10 +211,12 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   // Activations are measured in one step only, because measuring takes time.
   // The logits of a mixture of experts lack its auxiliary losses.
   std::optional<PreparedModel<models::LanguageModel>> mixture;
-  if (experiment.model.gpt.num_local_experts)
-    mixture.emplace(std::dynamic_pointer_cast<models::LanguageModel>(net), model.parallel_model());
+  if constexpr (!kIsPipeline) {
+    if (experiment.model.gpt.num_local_experts)
+      mixture.emplace(std::dynamic_pointer_cast<models::LanguageModel>(net), model.parallel_model());
+  }
   const auto loss_of = [&](const at::Tensor& inputs, const at::Tensor& targets) {
-    return mixture ? (*mixture)(inputs, targets) : task_loss(model(inputs), targets);
+    return mixture ? (*mixture)(inputs, targets) : task_loss(logits_of(model, inputs), targets);
   };
   const auto forward = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     if (course.steps != measured_step) return loss_of(inputs, targets);
@@ -200,10 +226,18 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
 
   // Order as in the oracle: accumulate, forward, backward, clip by norm, clip by value, optimizer, scheduler,
   // zero_grad. Optimizer and scheduler are called in every micro-batch; their wrappers skip those that only accumulate.
+  const auto compute = [&](const at::Tensor& inputs, const at::Tensor& targets) {
+    if constexpr (kIsPipeline) {
+      return accelerator.train_pipeline(model, {.inputs = {inputs}, .targets = {targets}}, task_loss);
+    } else {
+      auto loss = forward(inputs, targets);
+      accelerator.backward(loss);
+      return loss;
+    }
+  };
   const auto update = [&](const at::Tensor& inputs, const at::Tensor& targets) {
     auto window = accelerator.accumulate(model);
-    auto loss = forward(inputs, targets);
-    accelerator.backward(loss);
+    auto loss = compute(inputs, targets);
     if (accelerator.sync_gradients() && experiment.clip_grad_norm)
       accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
     if (accelerator.sync_gradients() && experiment.clip_grad_value)
@@ -282,8 +316,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     for (auto& batch : eval_batches) {
       const auto [inputs, targets] = own_positions(batch);
       const auto [predictions, expected] =
-          accelerator.gather_for_metrics(std::tuple(model(inputs).argmax(-1), targets));
-      result.eval_correct += (predictions == expected).sum().item<std::int64_t>();
+          accelerator.gather_for_metrics(std::tuple(logits_of(model, inputs).argmax(-1), targets));
+      result.eval_correct += (predictions == expected).sum().template item<std::int64_t>();
       result.eval_samples += expected.numel();
     }
     if (parts.size() > 1) {
@@ -300,7 +334,8 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   result.is_sharded = model.parallel_model()->is_sharded();
   // A model that is divided over ranks writes with a complete copy: text has contexts of any length.
   std::shared_ptr<models::Model> complete;
-  if (experiment.sample && (parts.size() > 1 || model.parallel_model()->layouts().has_divided_layers())) {
+  const auto& layouts = model.parallel_model()->layouts();
+  if (experiment.sample && (kIsPipeline || parts.size() > 1 || layouts.has_divided_layers())) {
     const auto state = accelerator.get_state_dict(model);  // collective
     const GeneratorScope unused(make_generator(0));
     if (accelerator.is_main_process()) complete = complete_copy(task, state);
@@ -312,8 +347,10 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
   if (experiment.sample && accelerator.is_main_process()) {
     // Weights in bfloat16 meet float32 vectors, which only autocast combines.
     const auto autocast = accelerator.has_master_weights() ? accelerator.autocast() : nullptr;
-    const auto text =
-        write_text(complete ? *complete : *model.module(), experiment.model.gpt.block_size, *experiment.sample);
+    if constexpr (!kIsPipeline) {
+      if (!complete) complete = model.module();
+    }
+    const auto text = write_text(*complete, experiment.model.gpt.block_size, *experiment.sample);
     result.sample = printable(text);
     of_sample = fmt::format(R"(,"sample_sha256":"{}")", sha256_of(text));
   }
@@ -321,6 +358,19 @@ void train_experiment(RankContext& context, const Experiment& experiment, const 
     result.trace.push_back(fmt::format(R"({{"rank":{},"parameters_sha256":"{}"{}}})", context.rank,
                                        parameters_sha256(accelerator.unwrap_model(model)->parameters()), of_sample));
   }
+}
+
+}  // namespace
+
+void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options,
+                      RankResult& result) {
+  result = {};  // a rank that is restarted in the same process must not add to its first attempt
+  Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
+  set_seed(experiment.seed);
+  if (accelerator.mesh().config().pp_size > 1)
+    train_net<PipelineModel>(accelerator, experiment, task, options, result);
+  else
+    train_net<models::Model>(accelerator, experiment, task, options, result);
 }
 
 }  // namespace accel::programs

@@ -15,7 +15,7 @@ std::string describe(const Disagreement& disagreement) {
   return text;
 }
 
-std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards) {
+std::vector<ParallelismConfig> all_layouts(int num_ranks, LayoutAxes axes) {
   std::vector<ParallelismConfig> layouts{{}};
   // Appends every size that an axis may have to all meshes so far; the last axis gets the ranks that are left.
   const auto add_axis = [&](int ParallelismConfig::*size, bool is_last) {
@@ -31,8 +31,7 @@ std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards) {
     layouts = std::move(longer);
   };
   for (std::size_t axis = 0; axis < kNumMeshAxes; ++axis) {
-    const bool is_unsupported = mesh_axes()[axis].weights == AxisWeights::kStages;
-    if (is_unsupported || (axis == kShardAxis && !shards)) continue;
+    if ((axis == kPipelineAxis && !axes.pipelines) || (axis == kShardAxis && !axes.shards)) continue;
     add_axis(mesh_axes()[axis].size, /*is_last=*/axis + 1 == kNumMeshAxes);
   }
   std::erase_if(layouts, [](const auto& layout) { return layout.cp_enabled() && layout.sp_enabled(); });

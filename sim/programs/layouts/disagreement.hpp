@@ -26,9 +26,12 @@ struct Disagreement {
 /// Returns a sentence such as "step 0: the output of module fc on rank 1 is wrong by 0.5: a missing reduction over tp".
 std::string describe(const Disagreement& disagreement);
 
-/// All meshes of `num_ranks` ranks that use dp_replicate, cp, sp, tp, ep and, with `shards`, dp_shard, in lexicographic
-/// order.
-std::vector<ParallelismConfig> all_layouts(int num_ranks, bool shards = false);
+struct LayoutAxes {
+  bool shards = false;     ///< dp_shard
+  bool pipelines = false;  ///< pp
+};
+/// All meshes of `num_ranks` ranks that use dp_replicate, cp, sp, tp, ep and those of `axes`, in lexicographic order.
+std::vector<ParallelismConfig> all_layouts(int num_ranks, LayoutAxes axes = {});
 /// "dp_replicate 2 x tp 4"; "one rank" for a mesh of one.
 std::string name_of(const ParallelismConfig& layout);
 

@@ -29,7 +29,10 @@ class Proof {
       if (key.kind.starts_with("evaluation") || key.kind == "generator state") continue;
       if (key.step > last_step_) break;
       note_rounding(key);
-      if (key.kind == "input") parts_.note_batch(key);
+      if (key.kind == "input") {
+        parts_.note_batch(key);
+        is_cut_ = is_cut_ || has_no_output(key);
+      }
       // loss_weighting "exact" weights gradients after backward, so that only those which are stepped must agree.
       if (key.kind == "gradient" && unweighted_) continue;
       if (key.kind == "parameter") unweighted_.reset();
@@ -91,9 +94,28 @@ class Proof {
     return true;
   }
 
+  // Whether another rank of the pipeline has it.
+  bool is_of_another_stage(const ObservationKey& key, int rank) const {
+    return std::ranges::any_of(parts_.members(rank, "pp"),
+                               [&](int member) { return mesh_.find(member, key) != nullptr; });
+  }
+
+  // The input of a stage is a leaf, whose gradient is sent and not recorded.
+  bool is_received(const ObservationKey& key) const { return parts_.size("pp") > 1 && key.kind == "input gradient"; }
+
+  // A model that was called with a batch, and not with its micro-batches, has no output: it is a pipeline.
+  bool has_no_output(const ObservationKey& input) const {
+    const auto keys = one_.keys(0);
+    return std::ranges::none_of(keys, [&](const auto& key) {
+      return key.step == input.step && key.name == input.name && key.kind == "output";
+    });
+  }
+
   std::optional<Disagreement> check(const ObservationKey& key) {
     const auto* expected = one_.find(0, key);
     if (key.kind == "loss") return check_loss(key);
+    // Replicas cut their own batches into micro-batches, which have other samples than those of one rank.
+    if (is_cut_ && parts_.size("dp") > 1 && !is_parameter(key.kind)) return std::nullopt;
     for (std::size_t index = 0; index < expected->tensors.size(); ++index) {
       // Routed rows are those of other tokens in every layout.
       if (expected->tensors[index].placement == "routed") continue;
@@ -101,11 +123,16 @@ class Proof {
       std::vector<Own> own(mesh_.num_ranks());
       for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
         const auto* seen = mesh_.find(rank, key);
+        if (seen == nullptr && (is_of_another_stage(key, rank) || is_received(key))) {
+          own[rank].found = at::empty({0});
+          continue;
+        }
         if (seen == nullptr || seen->tensors.size() <= index) return never_computed(key, rank);
         own[rank] = is_parameter(key.kind) ? parts_.own_parameter(key, rank, whole)
                                            : parts_.own_values(key, index, rank, whole);
       }
       for (int rank = 0; rank < mesh_.num_ranks(); ++rank) {
+        if (mesh_.find(rank, key) == nullptr) continue;
         if (own[rank].expected.empty() || own[rank].found.sizes() != own[rank].expected.front().sizes()) {
           return found(key, rank,
                        {fmt::format("its sizes are [{}], those of one rank [{}]",
@@ -185,7 +212,7 @@ class Proof {
   }
 
   // --- likely causes ------------------------------------------------------------------------------------------------
-  static constexpr const char* kGroups[] = {"tp", "ep", "cp", "sp", "dp", "dp_cp", "expert_dp"};
+  static constexpr const char* kGroups[] = {"tp", "ep", "cp", "sp", "pp", "dp", "dp_cp", "expert_dp"};
 
   // The groups of `count` ranks; of several groups with the same ranks the first.
   std::vector<std::string> groups_of(double count) const {
@@ -335,6 +362,7 @@ class Proof {
   std::map<std::string, at::Tensor> is_rounding_;                            // by parameter: 1 or 0 per element
   std::int64_t last_step_ = std::numeric_limits<std::int64_t>::max();        // that can be compared
   std::optional<Disagreement> unweighted_;  // the first of the step's gradients before clipping
+  bool is_cut_ = false;                     // into micro-batches
   double loss_tolerance_ = 1e-4;            // of the dtype of the tensors before the loss
 };
 

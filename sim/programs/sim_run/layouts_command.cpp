@@ -66,7 +66,7 @@ int run(const LayoutsArguments& arguments) {
   const int ranks = arguments.run.ranks();
   LayoutForecaster forecast(arguments.experiment, arguments.overrides, ranks, arguments.network());
   std::vector<LayoutForecast> forecasts;
-  for (const auto& layout : all_layouts(ranks, /*shards=*/true)) forecasts.push_back(forecast(layout));
+  for (const auto& layout : all_layouts(ranks, {.shards = true})) forecasts.push_back(forecast(layout));
   auto ranking = rank_layouts(std::move(forecasts));
   ranking.facts = {
       {"experiment", arguments.experiment}, {"ranks", std::to_string(ranks)}, {"network", arguments.network()}};

@@ -177,9 +177,9 @@ class Prover {
   // The meshes to try. Unless axes are given, a Python program supports those whose sizes it reads, and data
   // parallelism.
   std::vector<ParallelismConfig> layouts(const RankRecording& one) const {
-    const bool has_shards = is_python_ || !arguments_.axes.empty();
-    auto all = all_layouts(arguments_.ranks, has_shards);
-    if (!has_shards) return all;
+    const bool has_all_axes = is_python_ || !arguments_.axes.empty();
+    auto all = all_layouts(arguments_.ranks, {.shards = has_all_axes, .pipelines = has_all_axes && !is_python_});
+    if (!has_all_axes) return all;
     auto known = arguments_.axes.empty() ? axes_read(one) : arguments_.axes;
     const std::string replicas(mesh_axes()[kReplicateAxis].name), shards(mesh_axes()[kShardAxis].name);
     if (arguments_.axes.empty() && std::find(known.begin(), known.end(), shards) == known.end())

@@ -28,6 +28,7 @@ OrderedJson ddp_training_answer(RankContext& rank, const std::string& request);
 OrderedJson loader_program_answer(RankContext& rank, const std::string& request);
 OrderedJson mixture_answer(RankContext& rank, const std::string& request);
 OrderedJson parallel_layer_answer(RankContext& rank, const std::string& request);
+OrderedJson pipeline_run_answer(RankContext& rank, const std::string& request);
 OrderedJson plan_answer(RankContext& rank, const std::string& request);
 OrderedJson random_number_answer(RankContext& rank, const std::string& request);
 

@@ -21,6 +21,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --hooks N [--seed N]                            N random sequences of calls of hooked modules
        live.py --bin FOLDER --hooked JSON                                   one of them
        live.py --bin FOLDER --pipelines N [--seed N]                        N random tables of pipeline schedules
+       live.py --bin FOLDER --pipeline-run JSON --ranks N                   one training of a pipeline
        live.py --bin FOLDER --models N [--seed N]                           N random Llamas, and ResNets
        live.py --bin FOLDER --mixtures N [--seed N]                         N random mixtures of experts
        live.py --bin FOLDER --parallel-layers N [--seed N --ranks N]        N layers divided by tensor parallelism
@@ -72,6 +73,7 @@ import models
 import optimizer_runs
 import optimizers
 import parallel_layers
+import pipeline_runs
 import pipelines
 import plan
 import plan_requests
@@ -416,6 +418,19 @@ def compare_context_parallel(report, arguments, requests, ranks):
     say(f"compared {len(requests)} attentions over a divided sequence on {ranks} ranks")
 
 
+# --- pipelines -------------------------------------------------------------------------------------------------------
+
+
+def compare_pipeline_runs(report, arguments, requests, ranks):
+    theirs = list(rank_group.walk(os.path.join(HERE, "pipeline_runs.py"), ranks, requests))
+    for backend in BACKENDS:
+        ours = answers_of_ranks(arguments, "pipeline-runs", requests, ranks, backend)
+        for request, their, our in zip(requests, theirs, ours, strict=True):
+            text, difference = json.dumps(request), difference_of(their, our, pipeline_runs.difference)
+            report.add(f"pipeline {request['schedule']}, {ranks} ranks, {backend}", difference, ["--pipeline-run", text, "--ranks", str(ranks)], sides="torch and accel")
+    say(f"compared {len(requests)} trainings of pipelines on {ranks} ranks")
+
+
 # --- checkpoint files ------------------------------------------------------------------------------------------------
 
 
@@ -632,6 +647,10 @@ def compare_everything(report, arguments, rng):
         of_context = random.Random(arguments.seed)
         divided = [context_parallel.random_request(of_context, ranks) for _ in range(20)]
         jobs.append(functools.partial(compare_context_parallel, report, arguments, divided, ranks))
+    for ranks in pipeline_runs.RANKS:
+        of_runs = random.Random(arguments.seed)
+        requests = [pipeline_runs.random_request(of_runs, ranks) for _ in range(20)]
+        jobs.append(functools.partial(compare_pipeline_runs, report, arguments, requests, ranks))
     sharded = sharded_files(arguments, rng, num_experiments=12)
     jobs += [functools.partial(compare_traces, report, arguments, sharded, ranks) for ranks in experiments.SHARDED_RANKS]
     with ThreadPoolExecutor(2) as pool:  # so that one group of ranks computes while another starts or waits
@@ -705,6 +724,7 @@ def parse():
     parser.add_argument("--optimizer", type=json.loads)
     parser.add_argument("--ddp", type=json.loads)
     parser.add_argument("--context", type=json.loads)
+    parser.add_argument("--pipeline-run", type=json.loads)
     parser.add_argument("--faults", action="store_true")
     parser.add_argument("--names", action="store_true")
     return parser.parse_args()
@@ -781,6 +801,9 @@ def main():
             compare_trainings(report, arguments, [arguments.ddp], ranks)
     elif arguments.parallel_layer:
         compare_parallel_layers(report, arguments, [arguments.parallel_layer], arguments.ranks)
+    elif arguments.pipeline_run:
+        for ranks in [arguments.ranks] if arguments.ranks else pipeline_runs.RANKS:
+            compare_pipeline_runs(report, arguments, [arguments.pipeline_run], ranks)
     elif arguments.context:
         for ranks in [arguments.ranks] if arguments.ranks else context_parallel.RANKS:
             compare_context_parallel(report, arguments, [arguments.context], ranks)

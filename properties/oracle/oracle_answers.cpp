@@ -37,6 +37,7 @@ const std::map<std::string, RankAnswer> kRankAnswers{{"checkpoints", checkpoint_
                                                      {"loader-programs", loader_program_answer},
                                                      {"mixtures", mixture_answer},
                                                      {"parallel-layers", parallel_layer_answer},
+                                                     {"pipeline-runs", pipeline_run_answer},
                                                      {"plans", plan_answer},
                                                      {"random-numbers", random_number_answer}};
 

@@ -5,6 +5,7 @@ recorded/random_numbers.jsonl   {"ranks", "request", "expected"}: per rank the k
 recorded/schedules.jsonl        {"request", "expected"}: requests and answers of schedule_values.py; needs transformers
 recorded/optimizers.jsonl       {"request", "expected"}: runs of optimizers in float64, the answers of optimizer_runs.py
 recorded/float8.jsonl           {"request", "expected"}: a layer in float8 by torchao, forward and backward; answers of float8.py
+recorded/pipeline_runs.jsonl {"request", "expected"}: trainings of pipelines, the answers of pipeline_runs.py
 recorded/context_parallel.jsonl {"request", "expected"}: attention over a divided sequence, the answers of context_parallel.py
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
@@ -25,6 +26,7 @@ import float8
 import hooks
 import mixtures
 import optimizer_runs
+import pipeline_runs
 import pipelines
 import plan
 import plan_requests
@@ -123,6 +125,16 @@ def record_context_parallel():
     write("context_parallel.jsonl", lines, "torch 2.11.0")
 
 
+def record_pipeline_runs():
+    rng = random.Random(SEED)
+    lines = []
+    for ranks in pipeline_runs.RANKS:
+        requests = [pipeline_runs.random_request(rng, ranks) | {"width": 3} for _ in range(12)]
+        answers = rank_group.walk(pipeline_runs.__file__, ranks, requests)
+        lines += [{"request": request, "expected": answer} for request, answer in zip(requests, answers)]
+    write("pipeline_runs.jsonl", lines, "torch 2.11.0")
+
+
 def record_hooks():
     rng = random.Random(SEED)
     requests = [hooks.random_request(rng) for _ in range(40)]
@@ -169,6 +181,7 @@ if __name__ == "__main__":
     record_optimizers()
     record_float8()
     record_context_parallel()
+    record_pipeline_runs()
     record_hooks()
     record_pipelines()
     record_mixtures()

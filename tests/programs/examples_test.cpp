@@ -156,8 +156,9 @@ class Examples : public ::testing::Environment {
     const auto use = (work_folder() / "source/precompiled/use_precompiled.cmake").string();
     std::vector<Project> examples;
     // Those with several programs come first, so that none of them is built alone at the end.
-    for (const auto* name : {"training_options", "own_law", "unit_tests", "from_libtorch", "quick_start", "stream",
-                             "resume", "sources", "parquet", "sharded", "parallel", "large_model", "launcher", "guide"})
+    for (const auto* name :
+         {"training_options", "own_law", "unit_tests", "from_libtorch", "quick_start", "stream", "resume", "sources",
+          "parquet", "sharded", "parallel", "pipeline", "large_model", "launcher", "guide"})
       examples.push_back({name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use}});
     expect_built(examples);
   }
@@ -204,12 +205,21 @@ INSTANTIATE_TEST_SUITE_P(Programs, ExampleTest,
                          ::testing::Values("quick_start/train", "stream/train", "sources/train", "parquet/train",
                                            "from_libtorch/after", "training_options/train", "training_options/float8",
                                            "training_options/captured_step", "sharded/train", "parallel/train",
-                                           "large_model/train", "guide/train", "own_law/law"),
+                                           "pipeline/train", "large_model/train", "guide/train", "own_law/law"),
                          [](const auto& info) {
                            auto name = info.param;
                            std::replace(name.begin(), name.end(), '/', '_');
                            return name;
                          });
+
+TEST(PipelineExampleTest, StagesOnSimulatedAndRealRanksEndWithTheSameLoss) {
+  const auto pp = std::to_string(kProcesses);
+  const auto simulated = simulate("pipeline/train", kProcesses, {pp, "zbv"});
+  EXPECT_EQ(simulated.exit_code, 0) << simulated.error;
+  const auto processes = run_processes("pipeline/train", {pp, "zbv"});
+  for (const auto& rank : processes) EXPECT_EQ(rank.exit_code, 0) << rank.error;
+  EXPECT_EQ(processes[0].output, simulated.output);
+}
 
 // The installed completion files must equal what the program prints, or new commands would not be completed.
 TEST(InstalledProgramsTest, ProgramsRunAndShellsFindTheirCompletion) {

@@ -5,6 +5,7 @@
 
 #include <accel/all.hpp>
 #include <accel/models.hpp>
+#include <accel/pipeline.hpp>
 #include <accel/sync_batch_norm.hpp>
 #include <cstdlib>
 #include <filesystem>
@@ -127,6 +128,9 @@ std::set<std::string> reachable_names() {
   REACHABLE(transformed);
   REACHABLE(tree_conversion);
   REACHABLE(tree_members);
+  REACHABLE(pipeline_layer);
+  REACHABLE(pipeline_layers);
+  REACHABLE(pipeline_model);
   REACHABLE(unpack);
   REACHABLE(write_torch_file);
   return names;

@@ -93,12 +93,12 @@ Trained train_as_pipeline(const RankContext& rank, const Schedule& schedule, Exe
   std::vector<PipelineStage> stages;
   for (int stage = 0; stage < schedule.sizes.stages; ++stage) {
     if (rank_of[stage] != rank.rank) continue;
-    stages.push_back({.index = stage, .forward = [&layers, stage, per_stage](const Tensors& inputs, bool) {
-                        auto x = inputs[0];
-                        for (int layer = stage * per_stage; layer < (stage + 1) * per_stage; ++layer)
-                          x = layers[layer](x);
-                        return Tensors{x};
-                      }});
+    stages.push_back(
+        {.index = stage, .forward = [&layers, stage, per_stage](const Tensors& inputs, std::optional<int>) {
+           auto x = inputs[0];
+           for (int layer = stage * per_stage; layer < (stage + 1) * per_stage; ++layer) x = layers[layer](x);
+           return Tensors{x};
+         }});
   }
   PipelineExecutor executor(rank.world, std::move(stages), schedule, options);
   Trained trained;
@@ -199,8 +199,9 @@ TEST(PipelineTest, ForwardReturnsTheOutputsOnTheLastRank) {
   run_ranks(Backend::kSim, 2, [&](RankContext& rank) {
     std::vector<PipelineStage> stages;
     for (const int stage : {rank.rank, rank.rank + 2}) {
-      stages.push_back(
-          {.index = stage, .forward = [stage](const Tensors& inputs, bool) { return Tensors{inputs[0] * 2 + stage}; }});
+      stages.push_back({.index = stage, .forward = [stage](const Tensors& inputs, std::optional<int>) {
+                          return Tensors{inputs[0] * 2 + stage};
+                        }});
     }
     PipelineExecutor executor(rank.world, std::move(stages), schedule);
     const auto outputs = executor.forward(make_micro_batches(3));

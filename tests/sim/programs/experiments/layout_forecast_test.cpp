@@ -69,7 +69,7 @@ class LayoutForecastTest : public ::testing::Test {
 };
 
 TEST_F(LayoutForecastTest, TimeAndMemoryAreThoseOfSimulatedRanksUnderEveryLayoutOfFour) {
-  EXPECT_EQ(check_all(4, programs::all_layouts(4, /*shards=*/true)), 14);
+  EXPECT_EQ(check_all(4, programs::all_layouts(4, {.shards = true})), 14);
 }
 
 TEST_F(LayoutForecastTest, TimeAndMemoryAreThoseOfSimulatedRanksUnderLayoutsOfEight) {

@@ -9,6 +9,10 @@
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
 #include "reference/core/autograd_node.hpp"
 
 namespace accel {
@@ -91,22 +95,22 @@ Group blocking_group(const Group& group, c10::Device device, std::shared_ptr<con
 }
 
 void deliver_gradients(const std::vector<at::Tensor>& parameters) {
+  namespace impl = torch::autograd::impl;
+  std::vector<at::Tensor> trained;
+  std::ranges::copy_if(parameters, std::back_inserter(trained), [](const auto& own) { return own.requires_grad(); });
+  if (trained.empty()) return;
   torch::autograd::edge_list accumulators;
   torch::autograd::variable_list gradients;
-  for (auto parameter : parameters) {
-    if (!parameter.requires_grad()) continue;
-    accumulators.push_back(torch::autograd::impl::gradient_edge(parameter));
+  std::vector<std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>> hooks;  // have seen these gradients
+  for (auto& parameter : trained) {
+    accumulators.push_back(impl::gradient_edge(parameter));
     gradients.push_back(parameter.grad().defined() ? parameter.grad().detach() : at::Tensor());
     parameter.mutable_grad().reset();
+    hooks.push_back(std::exchange(impl::hooks(parameter), {}));
   }
-  if (accumulators.empty()) return;
-  // Hooks of the program have seen these gradients.
-  std::vector<std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>> hooks;
-  for (const auto& parameter : parameters) hooks.push_back(std::exchange(torch::autograd::impl::hooks(parameter), {}));
   torch::autograd::Engine::get_default_engine().execute(accumulators, gradients, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true, {});
-  for (std::size_t index = 0; index < parameters.size(); ++index)
-    torch::autograd::impl::hooks(parameters[index]) = std::move(hooks[index]);
+  for (std::size_t index = 0; index < trained.size(); ++index) impl::hooks(trained[index]) = std::move(hooks[index]);
 }
 
 }  // namespace accel

@@ -174,6 +174,29 @@ TEST(PipelineTrainingTest, ReplicasOfStagesAverageTheirGradients) {
   }
 }
 
+struct FixedScaleImpl : nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return x * scale; }
+  at::Tensor scale = register_parameter("scale", at::full({6}, 2.0), /*requires_grad=*/false);
+};
+TORCH_MODULE(FixedScale);
+
+TEST(PipelineTrainingTest, ReplicasOfStagesLeaveFrozenParametersAlone) {
+  for (const auto backend : {Backend::kSim, Backend::kGlooThreads}) {
+    collect_ranks(backend, 4, [](RankContext& rank) {
+      Accelerator accelerator({.parallelism_config = ParallelismConfig{.dp_replicate_size = 2, .pp_size = 2}}, rank);
+      const nn::Sequential net(nn::Linear(6, 6), FixedScale(), nn::Linear(6, 3));
+      net->named_parameters()["0.bias"].requires_grad_(false);
+      const auto stages = pipeline_model(pipeline_layers(net), accelerator.mesh(), {.micro_batches = kMicroBatches});
+      auto model = accelerator.prepare(stages);
+      const auto [x, y] = batch_of(0, accelerator.data_parallel_rank());
+      accelerator.train_pipeline(model, {.inputs = {x}, .targets = {y}}, cross_entropy);
+      for (const auto& item : stages->named_parameters())
+        EXPECT_EQ(item.value().grad().defined(), item.value().requires_grad()) << item.key();
+      return true;
+    });
+  }
+}
+
 // The first and the last layer share a weight.
 struct TiedOutputImpl : nn::Module {
   explicit TiedOutputImpl(const at::Tensor& weight) : weight(register_parameter("weight", weight)) {}

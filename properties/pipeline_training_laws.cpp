@@ -164,7 +164,7 @@ void assert_equal(const Result& expected, const std::vector<Result>& ranks) {
   RC_ASSERT(names.size() == expected.parameters.size());
 }
 
-// On a rank of its own, so that operators use one thread.
+// On a simulated rank, so that operators use one thread.
 Result on_one_rank(const std::function<Result(RankContext&)>& train) {
   return collect_ranks(Backend::kSim, 1, train).front();
 }

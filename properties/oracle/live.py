@@ -408,27 +408,30 @@ def compare_trainings(report, arguments, requests, ranks):
 # --- context parallelism ---------------------------------------------------------------------------------------------
 
 
-def compare_context_parallel(report, arguments, requests, ranks):
-    theirs = list(rank_group.walk(os.path.join(HERE, "context_parallel.py"), ranks, requests))
+def compare_on_ranks(report, arguments, module, kind, requests, ranks, name_of, option, what):
+    """Compares the answers of all ranks: `module` answers in Python, and oracle-answers to `kind` in C++."""
+    theirs = list(rank_group.walk(module.__file__, ranks, requests))
     for backend in BACKENDS:
-        ours = answers_of_ranks(arguments, "context-parallel", requests, ranks, backend)
+        ours = answers_of_ranks(arguments, kind, requests, ranks, backend)
         for request, their, our in zip(requests, theirs, ours, strict=True):
-            text, difference = json.dumps(request), difference_of(their, our, context_parallel.difference)
-            report.add(f"{request['function']}, {ranks} ranks, {backend}", difference, ["--context", text, "--ranks", str(ranks)], sides="torch and accel")
-    say(f"compared {len(requests)} attentions over a divided sequence on {ranks} ranks")
+            text, difference = json.dumps(request), difference_of(their, our, module.difference)
+            report.add(f"{name_of(request)}, {ranks} ranks, {backend}", difference, [option, text, "--ranks", str(ranks)], sides="torch and accel")
+    say(f"compared {len(requests)} {what} on {ranks} ranks")
+
+
+def compare_context_parallel(report, arguments, requests, ranks):
+    compare_on_ranks(
+        report, arguments, context_parallel, "context-parallel", requests, ranks, lambda request: request["function"], "--context", "attentions over a divided sequence"
+    )
 
 
 # --- pipelines -------------------------------------------------------------------------------------------------------
 
 
 def compare_pipeline_runs(report, arguments, requests, ranks):
-    theirs = list(rank_group.walk(os.path.join(HERE, "pipeline_runs.py"), ranks, requests))
-    for backend in BACKENDS:
-        ours = answers_of_ranks(arguments, "pipeline-runs", requests, ranks, backend)
-        for request, their, our in zip(requests, theirs, ours, strict=True):
-            text, difference = json.dumps(request), difference_of(their, our, pipeline_runs.difference)
-            report.add(f"pipeline {request['schedule']}, {ranks} ranks, {backend}", difference, ["--pipeline-run", text, "--ranks", str(ranks)], sides="torch and accel")
-    say(f"compared {len(requests)} trainings of pipelines on {ranks} ranks")
+    compare_on_ranks(
+        report, arguments, pipeline_runs, "pipeline-runs", requests, ranks, lambda request: f"pipeline {request['schedule']}", "--pipeline-run", "trainings of pipelines"
+    )
 
 
 # --- checkpoint files ------------------------------------------------------------------------------------------------

@@ -22,8 +22,7 @@ LocalSGD::LocalSGD(Accelerator& accelerator, std::vector<at::Tensor> parameters,
   const auto& sizes = accelerator.mesh().config();
   check_state(!sizes.tp_enabled() && !sizes.ep_enabled() && sizes.pp_size == 1,
               "LocalSGD: tp_size {}, pp_size {} and ep_size {}: ranks hold different parts of a model, which an "
-              "average over all "
-              "ranks would mix; train with plain data parallelism",
+              "average over all ranks would mix; train with plain data parallelism",
               sizes.tp_size, sizes.pp_size, sizes.ep_size);
   check_argument(options.local_sgd_steps >= 1, "local_sgd_steps: expected 1 or more, got {}", options.local_sgd_steps);
 }

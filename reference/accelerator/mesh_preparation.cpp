@@ -56,6 +56,27 @@ std::string undivided(MeshAxis axis, int size) {
 
 }  // namespace
 
+void Preparation::add_problems_of_stages(const ModelStages* stages, bool is_trained,
+                                         std::vector<std::string>& problems) const {
+  const auto pp_size = mesh().config().pp_size;
+  if (stages == nullptr) {
+    note_unless(!is_trained || pp_size == 1, problems,
+                "parallelism_config has pp_size {}, and the model has no stages, so all of these ranks would compute "
+                "the same; create it with pipeline_model(layers, accelerator.mesh())",
+                pp_size);
+    return;
+  }
+  note_unless(stages->group.size() == mesh()["pp"].size(), problems,
+              "the model has stages on {} ranks, and parallelism_config has pp_size {}; create it with "
+              "accelerator.mesh()",
+              stages->group.size(), pp_size);
+  const auto& ddp = settings().ddp_kwargs;
+  note_unless(!ddp.find_unused_parameters && !ddp.static_graph, problems,
+              "ddp_kwargs: find_unused_parameters and static_graph do not support the stages of a pipeline; omit them");
+  note_unless(mixed_precision() != "fp8", problems,
+              "mixed_precision fp8 does not support the stages of a pipeline; use bf16");
+}
+
 // All problems are one error, before the first collective. FSDP copies a model that is not divided to all
 // tensor-parallel ranks, as in Accelerate, whose prepare_model rejects it otherwise. Source: accelerate/accelerator.py,
 // _prepare_tp and prepare_model.
@@ -68,23 +89,10 @@ void Preparation::check_layouts(const ParameterLayouts& layouts, bool is_trained
                              : stages->divided_axes.contains(std::string(name_of(axis)));
   };
   const bool lacks_tp = is_trained && sizes.tp_size > 1 && !is_divided(kTensorAxis);
-  const bool lacks_pp = is_trained && sizes.pp_size > 1 && stages == nullptr;
   const bool lacks_ep = is_trained && sizes.ep_size > 1 && !is_divided(kExpertAxis);
   auto problems = problems_of_groups(layouts, mesh());
   note_unless(!lacks_ep, problems, "{}", undivided(kExpertAxis, sizes.ep_size));
-  note_unless(!lacks_pp, problems,
-              "parallelism_config has pp_size {}, and the model has no stages, so all of these ranks would compute the "
-              "same; create it with pipeline_model(layers, accelerator.mesh())",
-              sizes.pp_size);
-  note_unless(stages == nullptr || stages->group.size() == mesh()["pp"].size(), problems,
-              "the model has stages on {} ranks, and parallelism_config has pp_size {}; create it with "
-              "accelerator.mesh()",
-              stages == nullptr ? 0 : stages->group.size(), sizes.pp_size);
-  const auto& ddp = settings().ddp_kwargs;
-  note_unless(stages == nullptr || !(ddp.find_unused_parameters || ddp.static_graph), problems,
-              "ddp_kwargs: find_unused_parameters and static_graph do not support the stages of a pipeline; omit them");
-  note_unless(stages == nullptr || mixed_precision() != "fp8", problems,
-              "mixed_precision fp8 does not support the stages of a pipeline; use bf16");
+  add_problems_of_stages(stages, is_trained, problems);
   if (shards()) {
     const auto& type = plugin().sharding->state_dict_type;
     note_unless((!layouts.has_divided_layers() && stages == nullptr) || type == "FULL_STATE_DICT", problems,

@@ -283,6 +283,8 @@ class Preparation : public virtual AcceleratorBase {
                                                 PrepareModelOptions options);
   std::shared_ptr<ParallelModel> make_sharded(const std::shared_ptr<torch::nn::Module>& module);
   void check_can_be_prepared(bool is_spread) const;
+  // `stages`: null for a model without them.
+  void add_problems_of_stages(const ModelStages* stages, bool is_trained, std::vector<std::string>& problems) const;
   void check_layouts(const ParameterLayouts& layouts, bool is_trained) const;
   void copy_complete_tensors_of_first_peer(const ModelTensors& tensors, const ParameterLayouts& layouts) const;
   static void check_steps_parts(const torch::optim::Optimizer& optimizer, const ParameterLayouts& layouts);

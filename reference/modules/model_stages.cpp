@@ -5,7 +5,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include "reference/state/objects.hpp"
@@ -15,15 +14,6 @@ namespace accel {
 const ModelStages::Entry* ModelStages::find(const std::string& name) const {
   const auto entry = std::ranges::find(entries, name, &Entry::name);
   return entry == entries.end() ? nullptr : &*entry;
-}
-
-bool ModelStages::counts_here(const std::string& name) const {
-  const auto* entry = find(name);
-  return entry == nullptr || entry->ranks.front() == group.rank();
-}
-
-std::size_t ModelStages::place_of(const std::string& name) const {
-  return static_cast<std::size_t>(std::ranges::find(entries, name, &Entry::name) - entries.begin());
 }
 
 // Replicas of a pipeline need not send the same. Collective.
@@ -41,7 +31,7 @@ NamedTensors ModelStages::gather_on_first(const NamedTensors& own) const {
   const std::map<std::string, at::Tensor> by_name(own.begin(), own.end());
   std::map<std::string, at::Tensor> shapes;
   for (const auto& [name, tensor] : own) {
-    if (counts_here(name)) shapes.emplace(name, tensor.detach());
+    if (find(name)->ranks.front() == group.rank()) shapes.emplace(name, tensor.detach());
   }
   std::map<std::string, at::Tensor> elsewhere;
   for (const auto& bytes : detail::all_gather_bytes(group, pack(shapes, TensorBytes::kShapeOnly)))
@@ -73,26 +63,7 @@ NamedTensors ModelStages::gather_on_first(const NamedTensors& own) const {
 }
 
 std::vector<std::string> ModelStages::gather_bytes_on_first(const std::string& bytes) const {
-  if (!has_first_rank()) return {};
-  const auto device = current_rank().device;
-  const auto sizes = group
-                         .all_gather(at::full({1}, static_cast<std::int64_t>(bytes.size()),
-                                              at::TensorOptions(at::kLong).device(device)))
-                         .cpu();
-  if (group.rank() > 0) {
-    auto sent = at::empty({static_cast<std::int64_t>(bytes.size())}, at::kByte);
-    std::memcpy(sent.mutable_data_ptr(), bytes.data(), bytes.size());
-    sent = sent.to(device);
-    group.send(sent, 0).wait();
-    return {};
-  }
-  std::vector<std::string> all{bytes};
-  for (int rank = 1; rank < group.size(); ++rank) {
-    auto received = at::empty({sizes[rank].item<std::int64_t>()}, at::TensorOptions(at::kByte).device(device));
-    group.recv(received, rank).wait();
-    all.emplace_back(bytes_of(received.cpu()));
-  }
-  return all;
+  return has_first_rank() ? detail::gather_bytes_on_first(group, bytes) : std::vector<std::string>();
 }
 
 }  // namespace accel

@@ -31,10 +31,6 @@ class ModelStages {
 
   /// Null for a name that the complete model lacks.
   [[nodiscard]] const Entry* find(const std::string& name) const;
-  /// Whether this rank is the one that counts and saves the tensor.
-  [[nodiscard]] bool counts_here(const std::string& name) const;
-  /// The place of the tensor among those of the complete model.
-  [[nodiscard]] std::size_t place_of(const std::string& name) const;
   /// The tensors of all stages, on the CPU of the world's first rank, in the order of the complete model; none on the
   /// others. `own`: what this rank has. Collective.
   [[nodiscard]] NamedTensors gather_on_first(const NamedTensors& own) const;

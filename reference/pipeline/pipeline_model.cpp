@@ -15,20 +15,20 @@
 
 #include "reference/comm/tensor_fingerprint.hpp"
 #include "reference/core/input/listed.hpp"
+#include "reference/core/integers.hpp"
+#include "reference/core/splitmix64.hpp"
 #include "reference/modules/parameter_cut.hpp"
 #include "reference/pipeline/pipeline_executor.hpp"
 #include "reference/pipeline/stage_cut.hpp"
-#include "reference/rank_local/random.hpp"
 #include "reference/state/objects.hpp"
-#include "reference/state/rng_sync.hpp"
+#include "reference/state/seeded_random.hpp"
 
 namespace accel {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Modules may not register names with dots, so each part of a name is a module of its own: a list, since nobody calls
-// it.
+// Modules may not register names with dots, so each part of a name is a module: a list, since nobody calls it.
 class NamesImpl : public torch::nn::ModuleListImpl {};
 
 void register_at(torch::nn::Module& root, const std::string& name, const std::shared_ptr<torch::nn::Module>& module) {
@@ -43,35 +43,6 @@ void register_at(torch::nn::Module& root, const std::string& name, const std::sh
   const auto inner = child != nullptr ? *child : root.register_module(first, std::make_shared<NamesImpl>());
   register_at(*inner, name.substr(dot + 1), module);
 }
-
-std::uint64_t mixed(std::uint64_t value) {  // splitmix64
-  value += 0x9e3779b97f4a7c15ULL;
-  value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ULL;
-  value = (value ^ (value >> 27)) * 0x94d049bb133111ebULL;
-  return value ^ (value >> 31);
-}
-
-// The random numbers of one layer for one micro-batch, while it lives.
-class LayerStream {
- public:
-  explicit LayerStream(std::uint64_t seed) : scope_(make_generator(seed)) {
-    const auto& context = current_rank();
-    if (context.device.is_cpu()) return;
-    on_device_ = device_generator(context);
-    before_ = on_device_.get_state();
-    on_device_.set_current_seed(seed);
-  }
-  ~LayerStream() {
-    if (on_device_.defined()) on_device_.set_state(before_);
-  }
-  LayerStream(const LayerStream&) = delete;
-  LayerStream& operator=(const LayerStream&) = delete;
-
- private:
-  GeneratorScope scope_;
-  at::Generator on_device_;
-  at::Tensor before_;
-};
 
 // While it lives, modules compute as in evaluation, so that zeros change no statistics.
 class EvaluationScope {
@@ -163,7 +134,7 @@ std::vector<std::vector<at::Tensor>> cut_into_micro_batches(const std::vector<at
       "{}: the tensors of a batch have {} rows; expected the same number of rows in each", what,
       batch.empty() ? "no" : fmt::format("{}", fmt::join(rows, ", ")));
   const auto num_rows = batch.front().size(0);
-  const auto size = std::max<std::int64_t>(1, (num_rows + count - 1) / count);
+  const auto size = std::max<std::int64_t>(1, divide_up(num_rows, count));
   std::vector<std::vector<at::Tensor>> parts;
   for (std::int64_t begin = 0; begin < num_rows; begin += size) {
     auto& part = parts.emplace_back();
@@ -176,9 +147,10 @@ struct PipelineModel::State {
   State(torch::nn::Module& module, std::vector<PipelineLayer> layers, Group group, PipelineOptions options)
       : module(module), options(std::move(options)), stages{.group = std::move(group)} {
     const auto schedule = plan(layers);
+    const auto rank_of_stages = pipeline::rank_of_stages(schedule);
     std::vector<int> rank_of_layers;
     for (int stage = 0; stage < schedule.sizes.stages; ++stage)
-      rank_of_layers.resize(end_of(stage, layers.size()), pipeline::rank_of_stages(schedule)[stage]);
+      rank_of_layers.resize(end_of(stage, layers.size()), rank_of_stages[stage]);
     stages.entries = entries_of(layers, rank_of_layers);
     for (const auto& layer : layers) {
       for (const auto& [name, part] : layer.modules) {
@@ -186,10 +158,6 @@ struct PipelineModel::State {
       }
     }
     last_rank = rank_of_layers.back();
-    for (const auto& actions : schedule.actions) {
-      splits_backward |= std::ranges::any_of(
-          actions, [](const auto& action) { return action.kind == pipeline::ActionKind::kBackwardWeight; });
-    }
     add_stages(layers, rank_of_layers, schedule);
   }
 
@@ -260,32 +228,31 @@ struct PipelineModel::State {
                      pipeline::ExecutorOptions{.send_capacity = options.send_capacity});
   }
 
+  using SeedOf = std::function<std::uint64_t(std::size_t layer)>;
+
   // Each layer computes zeros, so that nothing depends on the cut.
   Tensors find_sizes(std::size_t begin, std::size_t end, const Tensors& inputs) {
     const EvaluationScope evaluation(module);
-    return surrounded(inputs, [&](const Tensors& given) {
-      auto values = given;
-      for (auto layer = begin; layer < end; ++layer) {
-        const LayerStream stream(layer);
-        for (auto& value : values) value = at::zeros_like(value);
-        values = forwards.at(layer)(values);
-      }
-      return values;
-    });
+    return call_layers(begin, end, inputs, /*zeros=*/true, [](std::size_t layer) { return layer; });
   }
 
   Tensors call_stage(std::size_t begin, std::size_t end, const Tensors& inputs, int micro_batch) {
-    return surrounded(inputs, [&](const Tensors& given) {
+    const auto of_micro_batch = splitmix64(seed + static_cast<std::uint64_t>(micro_batch));
+    return call_layers(begin, end, inputs, /*zeros=*/false,
+                       [&](std::size_t layer) { return splitmix64(of_micro_batch + layer); });
+  }
+
+  Tensors call_layers(std::size_t begin, std::size_t end, const Tensors& inputs, bool zeros, const SeedOf& seed_of) {
+    const auto run = [&](const Tensors& given) {
       auto values = given;
       for (auto layer = begin; layer < end; ++layer) {
-        const LayerStream stream(mixed(mixed(seed + static_cast<std::uint64_t>(micro_batch)) + layer));
+        const SeededRandom random(seed_of(layer));
+        if (zeros)
+          std::ranges::transform(values, values.begin(), [](const auto& value) { return at::zeros_like(value); });
         values = forwards.at(layer)(values);
       }
       return values;
-    });
-  }
-
-  Tensors surrounded(const Tensors& inputs, const Forward& run) const {
+    };
     return surround ? surround(run, inputs) : run(inputs);
   }
 
@@ -325,7 +292,7 @@ struct PipelineModel::State {
   std::map<std::size_t, Forward> forwards;  // of this rank's layers
   std::optional<pipeline::PipelineExecutor> executor;
   int last_rank = 0;
-  bool splits_backward = false, has_compared_batch = false;
+  bool has_compared_batch = false;
   bool has_tied_sums = false;  // the gradients of tied weights are those of all ranks
   bool predicts_only = false;
   // Of the current call.
@@ -370,11 +337,9 @@ Tensors PipelineModel::step(const std::vector<Tensors>& micro_batches, const Mic
 void PipelineModel::check_same_batch(const Tensors& batch) {
   if (std::exchange(state_->has_compared_batch, true) || state_->stages.group.size() == 1) return;
   std::uint64_t hash = 0;
-  for (const auto& tensor : batch) hash = mixed(hash ^ fingerprint(tensor));
-  const auto own = at::full({1}, static_cast<std::int64_t>(hash), at::TensorOptions(at::kLong));
-  const auto all = state_->stages.group.all_gather(own.to(current_rank().device)).cpu();
+  for (const auto& tensor : batch) hash = splitmix64(hash ^ fingerprint(tensor));
   check_argument(
-      all.eq(all[0]).all().item<bool>(),
+      detail::is_equal_on_all(state_->stages.group, hash),
       "train_pipeline: the ranks of a pipeline got different batches. They share out the layers of one model, "
       "so they must read the same samples; use a prepared loader, or choose samples by data_parallel_rank() "
       "of data_parallel_size() and not by process_index()");
@@ -436,7 +401,5 @@ void PipelineModel::add_tied_gradients() {
 const ModelStages& PipelineModel::stages() const { return state_->stages; }
 void PipelineModel::predict_only() { state_->predicts_only = true; }
 int PipelineModel::num_micro_batches() const { return state_->options.micro_batches; }
-int PipelineModel::last_rank() const { return state_->last_rank; }
-bool PipelineModel::splits_backward() const { return state_->splits_backward; }
 
 }  // namespace accel

@@ -77,7 +77,7 @@ PipelineLayer pipeline_layer(std::string name, const torch::nn::ModuleHolder<Con
 /// The elements of a Sequential, each of which takes and returns one tensor.
 std::vector<PipelineLayer> pipeline_layers(const torch::nn::Sequential& model);
 
-/// Options of a training step: the loss of one micro-batch from the outputs of the last layer.
+/// The loss of one micro-batch, from the outputs of the last layer.
 class PipelineLoss {
  public:
   using Tensors = std::vector<at::Tensor>;
@@ -126,7 +126,7 @@ struct PipelineBatch {
 ///
 /// Parameters have the names of the complete model. Their gradients have the bits of one rank that takes the
 /// micro-batches one after the other, if no weights are tied between stages. Each layer draws its random numbers
-/// (dropout) for each micro-batch from a generator of its own, so that they do not depend on the cut either.
+/// (dropout) for each micro-batch from a separate generator, so that they do not depend on the cut either.
 /// Thread rule: the rank's thread.
 class PipelineModel : public torch::nn::Module, public StagedModule {
  public:
@@ -164,10 +164,6 @@ class PipelineModel : public torch::nn::Module, public StagedModule {
 
   [[nodiscard]] const ModelStages& stages() const override;
   [[nodiscard]] int num_micro_batches() const;
-  /// The rank, in the pipeline's group, of the last stage.
-  [[nodiscard]] int last_rank() const;
-  /// Whether gradients of inputs and of weights are computed apart.
-  [[nodiscard]] bool splits_backward() const;
 
  private:
   struct State;

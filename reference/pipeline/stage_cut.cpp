@@ -3,7 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
+#include <functional>
 
 namespace accel::pipeline {
 namespace {
@@ -33,8 +33,10 @@ std::vector<std::size_t> cut_by_size(const std::vector<LayerSize>& layers, int n
   }
   while (least < enough) {
     const auto middle = least + (enough - least) / 2;
-    (fill_stages(layers, middle).size() <= wanted ? enough : least) =
-        fill_stages(layers, middle).size() <= wanted ? middle : middle + 1;
+    if (fill_stages(layers, middle).size() <= wanted)
+      enough = middle;
+    else
+      least = middle + 1;
   }
   auto begins = fill_stages(layers, enough);
   // Layers without parameters may need fewer stages; the last stages with several layers give theirs away.

@@ -41,10 +41,10 @@ const ModelStages* GradientPipeline::stages() const {
 // rank of a pipeline has, count on the first one.
 std::pair<std::size_t, bool> GradientPipeline::place_in_stages(const at::Tensor& parameter) const {
   for (const auto& model : models_) {
-    const auto* name = model->layouts().name_in_stages(parameter);
-    if (name == nullptr) continue;
+    const auto* entry = model->layouts().entry_in_stages(parameter);
+    if (entry == nullptr) continue;
     const auto& own = *model->layouts().stages();
-    return {own.place_of(*name), own.counts_here(*name)};
+    return {entry - own.entries.data(), entry->ranks.front() == own.group.rank()};
   }
   const auto& own = *stages();
   return {own.entries.size(), own.group.rank() == 0};

@@ -16,12 +16,13 @@ ParameterLayouts::ParameterLayouts(const torch::nn::Module& module) : of_layers_
   const auto* staged = dynamic_cast<const StagedModule*>(&module);
   if (staged != nullptr && staged->stages().group.size() > 1) {
     stages_ = staged->stages();
-    check_state(std::ranges::all_of(module.named_parameters(),
-                                    [&](const auto& item) { return stages_->find(item.key()) != nullptr; }),
-                "prepare: the pipeline has parameters that were registered after pipeline_model; make them part of a "
-                "layer");
-    for (const auto& item : module.named_parameters())
-      names_in_stages_.emplace(item.value().unsafeGetTensorImpl(), item.key());
+    for (const auto& item : module.named_parameters()) {
+      const auto* entry = stages_->find(item.key());
+      check_state(entry != nullptr,
+                  "prepare: the pipeline has parameters that were registered after pipeline_model; make them part of a "
+                  "layer");
+      places_in_stages_.emplace(item.value().unsafeGetTensorImpl(), entry - stages_->entries.data());
+    }
   }
   if (of_layers_.empty()) return;
   for (const auto& item : module.named_parameters()) {
@@ -44,9 +45,9 @@ const DividedParameter* ParameterLayouts::find(const at::Tensor& parameter) cons
   return entry == by_tensor_.end() ? nullptr : &entry->second;
 }
 
-const std::string* ParameterLayouts::name_in_stages(const at::Tensor& parameter) const {
-  const auto name = names_in_stages_.find(parameter.unsafeGetTensorImpl());
-  return name == names_in_stages_.end() ? nullptr : &name->second;
+const ModelStages::Entry* ParameterLayouts::entry_in_stages(const at::Tensor& parameter) const {
+  const auto place = places_in_stages_.find(parameter.unsafeGetTensorImpl());
+  return place == places_in_stages_.end() ? nullptr : &stages_->entries[place->second];
 }
 
 bool ParameterLayouts::has_layers_over(MeshAxis axis) const {

@@ -36,8 +36,8 @@ class ParameterLayouts {
 
   /// The complete model, of which this rank of a pipeline has stages; null without a pipeline of several ranks.
   [[nodiscard]] const ModelStages* stages() const { return stages_ ? &*stages_ : nullptr; }
-  /// The name of a parameter of this rank's stages; null for others, and without a pipeline.
-  [[nodiscard]] const std::string* name_in_stages(const at::Tensor& parameter) const;
+  /// A parameter of this rank's stages, in `stages()->entries`; null for others, and without a pipeline.
+  [[nodiscard]] const ModelStages::Entry* entry_in_stages(const at::Tensor& parameter) const;
 
   /// Removes the weights of other stages from a file's; `own`: the tensors of this rank.
   void keep_own(const NamedTensors& own, std::map<std::string, StoredWeight>& weights) const;
@@ -61,7 +61,7 @@ class ParameterLayouts {
 
  private:
   std::optional<ModelStages> stages_;
-  std::unordered_map<const c10::TensorImpl*, std::string> names_in_stages_;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> places_in_stages_;  // among the entries
   std::map<std::string, DividedParameter> of_layers_;
   std::unordered_map<const c10::TensorImpl*, DividedParameter> by_tensor_;
 };

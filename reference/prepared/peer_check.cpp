@@ -67,9 +67,7 @@ void PeerCheck::compare_inputs(const std::vector<at::Tensor>& inputs, const std:
     for (const auto size : inputs[i].sizes()) add(static_cast<std::uint64_t>(size));
     add(fingerprint(inputs[i].is_sparse() ? inputs[i].to_dense() : inputs[i]));
   }
-  const auto own = at::full({1}, static_cast<std::int64_t>(hash), at::TensorOptions(at::kLong));
-  const auto all = peers_.all_gather(own.to(current_rank().device)).cpu();
-  const bool differs = !all.eq(all[0]).all().item<bool>();
+  const bool differs = !detail::is_equal_on_all(peers_, hash);
   const auto problems = shared_problems(
       differs ? fmt::format("ranks {}", fmt::join(ranks_of(peers_), ", ")) : std::string(), awaits_inputs_);
   check_argument(

@@ -2,6 +2,7 @@
 // bytes are padded to the largest one.
 #include "reference/state/objects.hpp"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 
@@ -31,6 +32,31 @@ std::vector<std::string> all_gather_bytes(const Group& group, const std::string&
   for (std::int64_t rank = 0; rank < sizes.size(0); ++rank)
     all.push_back(bytes_of(padded[rank], sizes[rank].item<std::int64_t>()));
   return all;
+}
+
+std::vector<std::string> gather_bytes_on_first(const Group& group, const std::string& bytes) {
+  const auto device = current_rank().device;
+  const auto own_size = static_cast<std::int64_t>(bytes.size());
+  const auto sizes = group.all_gather(at::full({1}, own_size, at::TensorOptions(at::kLong).device(device))).cpu();
+  if (group.rank() > 0) {
+    auto sent = tensor_of_bytes(bytes, own_size).to(device);
+    group.send(sent, 0).wait();
+    return {};
+  }
+  std::vector<std::string> all{bytes};
+  for (int rank = 1; rank < group.size(); ++rank) {
+    const auto size = sizes[rank].item<std::int64_t>();
+    auto received = at::empty({size}, at::TensorOptions(at::kByte).device(device));
+    group.recv(received, rank).wait();
+    all.push_back(bytes_of(received.cpu(), size));
+  }
+  return all;
+}
+
+bool is_equal_on_all(const Group& group, std::uint64_t value) {
+  const auto own = at::full({1}, static_cast<std::int64_t>(value), at::TensorOptions(at::kLong));
+  const auto all = group.all_gather(own.to(current_rank().device)).cpu();
+  return all.eq(all[0]).all().item<bool>();
 }
 
 // Two broadcasts. Ranks other than the root pass an empty string; an empty object needs no second broadcast.

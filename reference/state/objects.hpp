@@ -21,6 +21,10 @@ namespace accel {
 
 namespace detail {
 std::vector<std::string> all_gather_bytes(const Group& group, const std::string& bytes);
+/// The same on the group's first rank, by one message from each other rank, to which it returns nothing.
+std::vector<std::string> gather_bytes_on_first(const Group& group, const std::string& bytes);
+/// Whether all ranks of the group have the same number.
+bool is_equal_on_all(const Group& group, std::uint64_t value);
 /// Returns the `bytes` of rank `root` on every rank.
 std::string broadcast_bytes(RankContext& context, std::string bytes, int root);
 }  // namespace detail

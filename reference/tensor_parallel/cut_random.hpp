@@ -1,12 +1,9 @@
 #pragma once
 
-#include <ATen/core/Generator.h>
-#include <ATen/core/Tensor.h>
-
 #include <optional>
 
 #include "reference/comm/group.hpp"
-#include "reference/rank_local/random.hpp"
+#include "reference/state/seeded_random.hpp"
 
 namespace accel::parallel {
 
@@ -21,14 +18,9 @@ namespace accel::parallel {
 class CutRandom {
  public:
   explicit CutRandom(const Group& group);
-  ~CutRandom();
-  CutRandom(const CutRandom&) = delete;
-  CutRandom& operator=(const CutRandom&) = delete;
 
  private:
-  std::optional<GeneratorScope> scope_;
-  std::optional<at::Generator> device_;
-  at::Tensor state_of_device_;
+  std::optional<SeededRandom> random_;
 };
 
 }  // namespace accel::parallel

@@ -243,23 +243,21 @@ const ParallelModel* staged_model_of(const std::vector<at::Tensor>& parameters, 
     if (model->layouts().stages() == nullptr) continue;
     if (parameters.empty()) return model.get();  // those of other ranks are stages
     for (const auto& parameter : parameters) {
-      if (model->layouts().name_in_stages(parameter) == nullptr) continue;
+      if (model->layouts().entry_in_stages(parameter) == nullptr) continue;
       ++num_staged;
       staged = model.get();
     }
   }
-  check_state(
-      num_staged == 0 || num_staged == parameters.size(),
-      "an optimizer steps parameters of a pipeline and {} others; use an optimizer of its own for each, so that "
-      "its state can be saved",
-      parameters.size() - num_staged);
+  check_state(num_staged == 0 || num_staged == parameters.size(),
+              "an optimizer steps parameters of a pipeline and {} others; use a separate optimizer for each, so that "
+              "its state can be saved",
+              parameters.size() - num_staged);
   return staged;
 }
 
 std::vector<std::string> names_in_stages(const std::vector<at::Tensor>& parameters, const ParallelModel& staged) {
   std::vector<std::string> names;
-  for (const auto& parameter : parameters)
-    names.push_back(staged.layouts().stages()->find(*staged.layouts().name_in_stages(parameter))->first_name);
+  for (const auto& parameter : parameters) names.push_back(staged.layouts().entry_in_stages(parameter)->first_name);
   return names;
 }
 
@@ -296,7 +294,7 @@ Value over_stages(const Value::Dict& own, const ModelStages& stages) {
   for (auto& group : groups) {
     auto entries = group.as<Value::Dict>();
     auto names = entries.at("params").as<Value::List>();
-    std::ranges::stable_sort(names, {}, [&](const Value& name) { return stages.place_of(name.as<std::string>()); });
+    std::ranges::stable_sort(names, {}, [&](const Value& name) { return stages.find(name.as<std::string>()); });
     entries["params"] = std::move(names);
     group = std::move(entries);
   }

@@ -23,14 +23,8 @@ void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std
     const auto turn = next_[rank];
     ++next_[rank].update;
     auto& submissions = open_[turn];
-    submissions.states.resize(world_.num_ranks());
-    submissions.parts.resize(world_.num_ranks());
-    submissions.stage_ranks.resize(world_.num_ranks());
-    submissions.generators.resize(world_.num_ranks());
-    submissions.states[rank] = std::move(states);
-    submissions.parts[rank] = std::move(parts);
-    submissions.stage_ranks[rank] = stage_rank;
-    submissions.generators[rank] = generator;
+    submissions.ranks.resize(world_.num_ranks());
+    submissions.ranks[rank] = {std::move(states), std::move(parts), stage_rank, generator};
     if (++submissions.num_submitted < world_.num_ranks()) return;
     complete = std::move(submissions);
     // Earlier incomplete submissions stay incomplete: some rank had no batch for those updates.
@@ -39,7 +33,7 @@ void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std
   }
   std::map<int, std::vector<int>> ranks_of_stages;
   for (int other = 0; other < world_.num_ranks(); ++other)
-    ranks_of_stages[complete.stage_ranks[other]].push_back(other);
+    ranks_of_stages[complete.ranks[other].stage_rank].push_back(other);
   for (const auto& [stage, ranks] : ranks_of_stages) compare(ranks, update, complete, describe);
   compare_generators(update, complete);
 }
@@ -63,14 +57,14 @@ void ReplicaComparison::compare(const std::vector<int>& ranks, std::uint64_t upd
     std::vector<Hashes> hashes;
     for (const auto rank : some) {
       auto& own = hashes.emplace_back();
-      for (const auto& state : submissions.states[rank]) own.push_back(state.hash);
+      for (const auto& state : submissions.ranks[rank].states) own.push_back(state.hash);
     }
     return hashes;
   };
-  for (const auto rank : ranks) parties[submissions.parts[rank]].push_back(rank);
+  for (const auto rank : ranks) parties[submissions.ranks[rank].parts].push_back(rank);
   auto complete = hashes_of(ranks);
   for (std::size_t index = 0; index < ranks.size() && parties.size() > 1; ++index) {
-    const auto& parts = submissions.parts[ranks[index]];
+    const auto& parts = submissions.ranks[ranks[index]].parts;
     for (std::size_t place = 0; place < parts.size(); ++place) {
       if (parts[place] != ParameterLayout::kUndivided) complete[index][place] = 0;
     }
@@ -97,7 +91,7 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
   const auto parameter = describe(static_cast<std::size_t>(first));
   std::vector<ParameterState> states;
   for (const auto rank : ranks) {
-    const auto& own = submissions.states[rank];
+    const auto& own = submissions.ranks[rank].states;
     if (static_cast<std::size_t>(first) < own.size()) states.push_back(own[first]);
   }
   for (auto& culprit : culprits) culprit = ranks[culprit];
@@ -119,7 +113,9 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
 // A finding, not an error: ranks may seed differently on purpose. Only a change from equal to different is
 // suspicious, for example a rank that draws one number more than the others.
 void ReplicaComparison::compare_generators(std::uint64_t update, const Submissions& submissions) {
-  const auto others = minority(submissions.generators);
+  std::vector<std::uint64_t> generators;
+  for (const auto& submission : submissions.ranks) generators.push_back(submission.generator);
+  const auto others = minority(generators);
   bool were_equal = false;
   {
     const MutexLock lock(mutex_);
@@ -127,7 +123,7 @@ void ReplicaComparison::compare_generators(std::uint64_t update, const Submissio
     generators_were_equal_ = others.empty();
   }
   if (!were_equal || others.empty()) return;
-  const bool is_tie = others.size() == submissions.generators.size();
+  const bool is_tie = others.size() == generators.size();
   world_.report(
       Check::kGenerators,
       fmt::format("after optimizer_step #{} the default generator of {} is in another state than {}, which had been "

@@ -49,11 +49,14 @@ class ReplicaComparison {
     auto operator<=>(const Turn&) const = default;
   };
   using Hashes = std::vector<std::uint64_t>;  // one per parameter of each model
+  struct Submission {
+    std::vector<ParameterState> states;
+    std::vector<int> parts;  // see layer_part, one per state
+    int stage_rank = 0;
+    std::uint64_t generator = 0;
+  };
   struct Submissions {
-    std::vector<std::vector<ParameterState>> states;  // by rank
-    std::vector<std::vector<int>> parts;              // by rank: see layer_part, one per state
-    std::vector<int> stage_ranks;
-    std::vector<std::uint64_t> generators;
+    std::vector<Submission> ranks;
     int num_submitted = 0;
   };
 

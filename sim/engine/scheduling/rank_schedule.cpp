@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/splitmix64.hpp"
 
 namespace accel::sim {
 namespace {
@@ -13,10 +14,7 @@ namespace {
 // splitmix64 of (seed, n). Stateless, so each decision depends on its own index only: adding a draw in one
 // place does not change the others.
 std::uint64_t random_number(std::uint64_t seed, std::uint64_t n) {
-  auto z = seed * 0xD1B54A32D192ED03ull + (n + 1) * 0x9E3779B97F4A7C15ull;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ull;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBull;
-  return z ^ (z >> 31);
+  return splitmix64(seed * 0xD1B54A32D192ED03ull + n * 0x9E3779B97F4A7C15ull);
 }
 
 // The next higher runnable rank, with wrap-around: the plainest order, and the reference for `explore`.

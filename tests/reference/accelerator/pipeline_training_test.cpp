@@ -42,6 +42,12 @@ Batch batch_of(int step, int replica = 0) {
   return {at::randn({kBatch, 6}, generator), at::randint(0, 3, {kBatch}, generator, at::kLong)};
 }
 
+std::map<std::string, at::Tensor> values_of(const nn::Module& module) {
+  std::map<std::string, at::Tensor> values;
+  for (const auto& item : module.named_parameters()) values[item.key()] = item.value().detach().clone();
+  return values;
+}
+
 struct Trained {
   std::vector<at::Tensor> losses, norms;
   std::map<std::string, at::Tensor> parameters;
@@ -67,7 +73,7 @@ Trained train_pipeline_on(RankContext& rank, ParallelismConfig mesh, const Pipel
     optimizer.step();
     optimizer.zero_grad();
   }
-  for (const auto& item : stages->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*stages);
   return trained;
 }
 
@@ -89,7 +95,7 @@ Trained accumulate() {
     sgd.step();
     sgd.zero_grad();
   }
-  for (const auto& item : net->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*net);
   return trained;
 }
 
@@ -254,7 +260,7 @@ Trained resume(RankContext& rank, int ranks, const PipelineOptions& options, con
     optimizer.step();
     optimizer.zero_grad();
   }
-  for (const auto& item : stages->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*stages);
   return trained;
 }
 
@@ -280,7 +286,7 @@ Trained resume_alone(RankContext& rank, const std::string& folder, bool saves) {
     optimizer.step();
     optimizer.zero_grad();
   }
-  for (const auto& item : net->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*net);
   return trained;
 }
 
@@ -366,7 +372,7 @@ Trained train_window(RankContext& rank, int ranks, const std::string& precision,
     optimizer.step();
     optimizer.zero_grad();
   }
-  for (const auto& item : stages->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*stages);
   return trained;
 }
 
@@ -387,7 +393,7 @@ Trained train_window_alone(RankContext& rank, const std::string& precision, cons
     optimizer.step();
     optimizer.zero_grad();
   }
-  for (const auto& item : net->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*net);
   return trained;
 }
 
@@ -712,7 +718,7 @@ Trained train_sharded(RankContext& rank, ParallelismConfig mesh, const PipelineO
     optimizer.zero_grad();
   }
   const auto full = accelerator.gathered_parameters(model);
-  for (const auto& item : stages->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*stages);
   return trained;
 }
 
@@ -797,7 +803,7 @@ TrainedGpt train_gpt(RankContext& rank, const ParallelismConfig& mesh, const mod
     optimizer.step();
     optimizer.zero_grad();
   }
-  for (const auto& item : stages->named_parameters()) trained.parameters[item.key()] = item.value().detach().clone();
+  trained.parameters = values_of(*stages);
   return trained;
 }
 

@@ -66,6 +66,10 @@ int layouts_main(int argc, char** argv);
 /// code: 0 if it is complete and free of deadlock, 1 if not.
 int pipeline_main(int argc, char** argv);
 
+/// `sim-run predict RUNS.yaml [--hardware FILE] [--json]`: predicts the steps of described training runs. Returns the
+/// exit code: 0 if all were computed, 1 if not.
+int predict_main(int argc, char** argv);
+
 /// `sim-run plan`: answers the requests of a file, or one request made of flags. `argv[0]` is "plan". Returns the exit
 /// code; throws ConfigError for wrong usage.
 int plan_main(int argc, char** argv);

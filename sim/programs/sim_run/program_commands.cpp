@@ -12,6 +12,7 @@ std::optional<int> run_program_command(int argc, char** argv, const ExperimentFi
   if (first == "check") return check_main(argc - 1, argv + 1, experiments);
   if (first == "explore") return explore_main(argc - 1, argv + 1, experiments);
   if (first == "pipeline") return pipeline_main(argc - 1, argv + 1);
+  if (first == "predict") return predict_main(argc - 1, argv + 1);
   if (first == "prove") return prove_main(argc - 1, argv + 1, experiments);
   if (first == "attach") return run_attached({argv + 2, argv + argc});
   const auto dashes = std::find(argv + 1, argv + argc, std::string_view("--"));

@@ -1,0 +1,114 @@
+#include "sim/predict/data_parallel.hpp"
+
+#include <algorithm>
+
+namespace accel::predict {
+namespace {
+
+constexpr double kHalf = 2;
+// Of Adam in mixed precision: reads the gradient, both moments and the weight in float32, writes the last three and the
+// weight in 16 bits.
+constexpr double kAdamBytes = 30;
+constexpr double kNormBytes = 8;  // of a gradient: its norm, and its scaling
+
+// The ranks that share the state of dense parameters, and of experts.
+struct Groups {
+  RankGroup dense, experts, replicas;
+};
+
+Groups groups_of(const TrainingRun& run) {
+  const double shards = run.zero_group > 0 ? run.zero_group : run.data_ranks();
+  const double expert_ranks = run.ep * run.etp;
+  Groups groups{.dense = {.stride = run.tp, .size = run.data_ranks()},
+                .experts = {.stride = expert_ranks, .size = std::max(1.0, run.data_ranks() * run.tp / expert_ranks)}};
+  if (run.zero_group > 0) {
+    groups.dense.size = shards;
+    groups.replicas = {.stride = run.tp * shards, .size = run.data_ranks() / shards};
+  }
+  return groups;
+}
+
+double gradient_message_bytes(const RunContext& context) {
+  if (context.run.pure_half || (context.run.precision == Precision::kFp16 && context.run.zero < 3)) return kHalf;
+  return context.framework.gradient_message_bytes;
+}
+
+// What remains visible of a communication beside a computation.
+double visible(double communication, double computation, double least_share, double cover) {
+  return std::max(least_share * communication, communication - cover * computation);
+}
+
+// Replicas keep all parameters: gradients are summed after the last micro-batch. With a sharded optimizer each rank
+// receives its part, and the updated parameters are gathered.
+double of_replicas(const RunContext& context, const StageParameters& parameters, const RankWork& work) {
+  const auto& run = context.run;
+  const auto& framework = context.framework;
+  const auto& times = context.collectives;
+  const auto groups = groups_of(run);
+  const RankGroup all{.stride = run.tp, .size = run.data_ranks()};
+  const double bytes = gradient_message_bytes(context);
+  double gradients = 0, gathered = 0;
+  if (run.zero == 0) {
+    gradients = times.all_reduce(bytes * parameters.dense, all) +
+                times.all_reduce(bytes * parameters.experts, groups.experts);
+  } else {
+    gradients = run.zero_group > 0 ? times.all_reduce(bytes * parameters.dense, all)
+                                   : times.gather(bytes * parameters.dense, all);
+    gradients += times.gather(bytes * parameters.experts, groups.experts);
+    gathered = times.gather(kHalf * parameters.dense, groups.dense) +
+               times.gather(kHalf * parameters.experts, groups.experts);
+  }
+  double least = framework.gradient_visible, cover = framework.gradient_cover;
+  if (run.overlaps_gradients) {
+    least = *run.overlaps_gradients ? 0.1 : 1;
+    cover = *run.overlaps_gradients ? 0.7 : 0;
+  }
+  return visible(gradients, work.backward, least, cover) +
+         visible(gathered, work.forward, framework.parameter_visible, framework.parameter_cover);
+}
+
+// Each layer's parameters are gathered before its forward and its backward pass, and its gradients are summed after the
+// latter, while a neighbouring layer computes. Stages of a pipeline gather once per step.
+double of_shards(const RunContext& context, const StageParameters& parameters, const RankWork& work) {
+  const auto& run = context.run;
+  const auto& framework = context.framework;
+  const auto groups = groups_of(run);
+  const auto layer = layer_parameters(run);
+  const auto collective = [&](double bytes, const StageParameters& of) {
+    return context.collectives.gather_in_calls(bytes * of.dense, groups.dense, framework.shard_gathers_per_layer,
+                                               framework.shards_through_one_card) +
+           context.collectives.gather(bytes * of.experts, groups.experts);
+  };
+  const double gather = collective(run.gathers_fp8 ? 1 : kHalf, layer);
+  const double gradient_bytes = gradient_message_bytes(context);
+  double reduce = collective(gradient_bytes, layer);
+  if (groups.replicas.size > 1)
+    reduce += context.collectives.all_reduce(gradient_bytes * layer.sum() / groups.dense.size, groups.replicas);
+  const double forward = visible(gather, work.layer_forward, framework.parameter_visible, framework.parameter_cover);
+  const double backward =
+      visible(gather + reduce, work.layer_backward, framework.gradient_visible, framework.gradient_cover);
+  // Embedding and head: nothing computes while the first is gathered and the last is reduced.
+  const StageParameters rest{.dense = std::max(0.0, parameters.dense - layer.dense * work.layers)};
+  const double ends = gather + reduce + 0.5 * (2 * collective(kHalf, rest) + collective(gradient_bytes, rest));
+  const double passes = run.pp > 1 ? 1 : run.micro_batches;
+  return passes * (work.layers * (forward + backward) + ends);
+}
+
+}  // namespace
+
+double data_parallel_seconds(const RunContext& context, const StageParameters& parameters, const RankWork& work) {
+  if (context.run.data_ranks() <= 1) return 0;
+  return context.run.zero == 3 ? of_shards(context, parameters, work) : of_replicas(context, parameters, work);
+}
+
+double optimizer_seconds(const RunContext& context, const StageParameters& parameters) {
+  const auto& run = context.run;
+  const auto groups = groups_of(run);
+  const double dense_group = run.zero > 0 ? groups.dense.size : 1;
+  const double expert_group = run.zero > 0 ? groups.experts.size : 1;
+  const double stepped = parameters.dense / dense_group + parameters.experts / expert_group;
+  const double gradients = run.zero >= 2 ? stepped : parameters.sum();
+  return context.kernels.memory_bound(kAdamBytes * stepped + kNormBytes * gradients, 4);
+}
+
+}  // namespace accel::predict

@@ -1,0 +1,61 @@
+#pragma once
+
+#include "sim/predict/collective_times.hpp"
+#include "sim/predict/framework.hpp"
+#include "sim/predict/kernel_times.hpp"
+
+/// Seconds of one layer, of the embedding and of the head, for one micro-batch on one GPU.
+///
+/// Thread rule: pure functions.
+namespace accel::predict {
+
+/// Everything that the parts of a prediction read.
+struct RunContext {
+  const TrainingRun& run;
+  const Framework& framework;
+  const Gpu& gpu;
+  KernelTimes kernels;
+  KernelTimes head_kernels;  ///< without 8 bit products
+  CollectiveTimes collectives;
+  Efficiency efficiency;
+  Latencies latencies;
+
+  RunContext(const TrainingRun& run, const Hardware& hardware, const Gpu& gpu);
+
+  /// Tokens of a micro-batch on this rank, and those that it holds between tensor parallel regions.
+  [[nodiscard]] double tokens() const { return run.mbs * run.seq / run.cp; }
+  [[nodiscard]] double resident_tokens() const { return run.sp ? tokens() / run.tp : tokens(); }
+  [[nodiscard]] bool has_fp8_products() const {
+    return run.precision == Precision::kFp8 || run.precision == Precision::kFp4;
+  }
+  /// Tokens of the fullest rank over the mean, and the wait for their number.
+  [[nodiscard]] double imbalance() const { return efficiency.expert_imbalance; }
+  [[nodiscard]] double expert_synchronization() const { return latencies.expert_synchronization; }
+};
+
+struct PassSeconds {
+  double products = 0, attention = 0, elementwise = 0, activation = 0;
+  double tensor_parallel = 0, context_parallel = 0, expert_parallel = 0;  ///< that the computation does not cover
+
+  [[nodiscard]] double compute() const { return products + attention + elementwise + activation; }
+  [[nodiscard]] double sum() const { return compute() + tensor_parallel + context_parallel + expert_parallel; }
+};
+
+struct LayerSeconds {
+  PassSeconds forward, backward;
+  double recompute = 0;                  ///< computation that the backward pass repeats
+  double recompute_tensor_parallel = 0;  ///< and its collectives
+
+  [[nodiscard]] double forward_sum() const { return forward.sum(); }
+  [[nodiscard]] double backward_sum() const { return backward.sum() + recompute + recompute_tensor_parallel; }
+  /// The mean of layers of two kinds.
+  static LayerSeconds mean(const LayerSeconds& a, double weight_a, const LayerSeconds& b, double weight_b);
+};
+
+/// The mean layer of the model.
+[[nodiscard]] LayerSeconds layer_seconds(const RunContext& context);
+[[nodiscard]] ForwardAndBackward embedding_seconds(const RunContext& context);
+/// The product with the vocabulary, and the loss.
+[[nodiscard]] ForwardAndBackward head_seconds(const RunContext& context);
+
+}  // namespace accel::predict

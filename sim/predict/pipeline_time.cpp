@@ -1,0 +1,199 @@
+#include "sim/predict/pipeline_time.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "reference/core/errors.hpp"
+#include "reference/pipeline/schedules/schedule.hpp"
+
+namespace accel::predict {
+namespace {
+
+using pipeline::Action;
+using pipeline::ActionKind;
+using pipeline::Schedule;
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// Names that publications use, and the schedule that stands for them. A schedule that may hold twice the activations
+// ("zb-2p") has no table here: its bubble comes from the formula.
+std::string table_of(const std::string& name, int stages_per_rank) {
+  if (name == "zb-1p" || name == "zb_1p" || name == "zb-h1") return stages_per_rank > 1 ? "interleaved_zero_bubble" : "zb_h1";
+  if (name == "zb-v" || name == "zb_v") return "zbv";
+  if (name == "dualpipe" || name == "dualpipev") return "dualpipe_v";
+  if (name == "afab") return "gpipe";
+  if (name == "1f1b-i" || name == "interleaved" || name == "1f1b-interleaved") return "interleaved_1f1b";
+  return name == "1f1b" && stages_per_rank > 1 ? "interleaved_1f1b" : name;
+}
+
+std::optional<Schedule> schedule_of(const PipelineInput& input) {
+  const auto num_stages = static_cast<int>(input.stages.size());
+  const auto name = table_of(input.schedule, num_stages / input.ranks);
+  try {
+    return pipeline::make_schedule(
+        name, {.stages = num_stages, .ranks = input.ranks, .micro_batches = input.micro_batches});
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Runs each rank's actions in order, as far as their inputs have arrived.
+class Run {
+ public:
+  Run(const PipelineInput& input, const Schedule& schedule)
+      : input_(input),
+        schedule_(schedule),
+        rank_of_(pipeline::rank_of_stages(schedule)),
+        forward_(input.stages.size() * input.micro_batches, kNever),
+        backward_(forward_.size(), kNever),
+        next_(input.ranks),
+        clocks_(input.ranks) {}
+
+  double seconds() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < input_.ranks; ++rank) {
+        while (next_[rank] < schedule_.actions[rank].size() && perform(rank)) moved = true;
+      }
+    }
+    for (int rank = 0; rank < input_.ranks; ++rank)
+      ensure(next_[rank] == schedule_.actions[rank].size(), "a schedule without an end: {}", schedule_.name);
+    return *std::max_element(clocks_.begin(), clocks_.end());
+  }
+
+ private:
+  [[nodiscard]] std::size_t slot(int stage, int micro_batch) const {
+    return static_cast<std::size_t>(stage) * input_.micro_batches + micro_batch;
+  }
+
+  bool perform(int rank) {
+    const auto& action = schedule_.actions[rank][next_[rank]];
+    if (!pipeline::is_compute(action.kind)) {
+      ++next_[rank];
+      return true;
+    }
+    const double arrival = arrival_of(rank, action);
+    if (arrival == kNever) return false;
+    const auto& stage = input_.stages[action.stage];
+    double clock = std::max(clocks_[rank], arrival);
+    clock += seconds_of(stage, action.kind);
+    if (action.kind == ActionKind::kForward) forward_[slot(action.stage, action.micro_batch)] = clock;
+    if (has_input_gradient(action.kind)) backward_[slot(action.stage, action.micro_batch)] = clock;
+    if (sends(rank, action)) clock += input_.message_seconds * input_.message_visible;
+    clocks_[rank] = clock;
+    ++next_[rank];
+    return true;
+  }
+
+  static double seconds_of(const StageSeconds& stage, ActionKind kind) {
+    switch (kind) {
+      case ActionKind::kForward: return stage.forward;
+      case ActionKind::kBackward: return stage.backward_input + stage.backward_weight;
+      case ActionKind::kBackwardInput: return stage.backward_input;
+      case ActionKind::kBackwardWeight: return stage.backward_weight;
+      default: return 0;
+    }
+  }
+
+  [[nodiscard]] int num_stages() const { return static_cast<int>(input_.stages.size()); }
+
+  [[nodiscard]] double arrival_of(int rank, const Action& action) const {
+    const auto from = [&](const std::vector<double>& ends, int stage) {
+      const double end = ends[slot(stage, action.micro_batch)];
+      return rank_of_[stage] == rank ? end : end + input_.message_seconds;
+    };
+    if (action.kind == ActionKind::kForward) return action.stage > 0 ? from(forward_, action.stage - 1) : 0;
+    if (action.kind == ActionKind::kBackwardWeight) return backward_[slot(action.stage, action.micro_batch)];
+    return action.stage + 1 < num_stages() ? from(backward_, action.stage + 1)
+                                           : forward_[slot(action.stage, action.micro_batch)];
+  }
+
+  [[nodiscard]] bool sends(int rank, const Action& action) const {
+    if (action.kind == ActionKind::kForward) return action.stage + 1 < num_stages() && rank_of_[action.stage + 1] != rank;
+    return has_input_gradient(action.kind) && action.stage > 0 && rank_of_[action.stage - 1] != rank;
+  }
+
+  const PipelineInput& input_;
+  const Schedule& schedule_;
+  std::vector<int> rank_of_;
+  std::vector<double> forward_, backward_;
+  std::vector<std::size_t> next_;
+  std::vector<double> clocks_;
+};
+
+double mean_work(const PipelineInput& input) {
+  double work = 0;
+  for (const auto& stage : input.stages) work += stage.sum();
+  return work * input.micro_batches / input.ranks;
+}
+
+// The slowest rank's work, and the time that the first micro-batch needs to reach the last rank and back: none of it where
+// weight gradients fill the gaps.
+double by_formula(const PipelineInput& input) {
+  const auto chunks = input.stages.size() / input.ranks;
+  std::vector<double> work(input.ranks);
+  for (std::size_t stage = 0; stage < input.stages.size(); ++stage)
+    work[stage % input.ranks] += input.stages[stage].sum();
+  const double slowest = *std::max_element(work.begin(), work.end());
+  const double mean = std::accumulate(work.begin(), work.end(), 0.0) / input.ranks;
+  // DualPipe: (p / 2 - 1) (F + 2 B - 3 W) with F = W = B / 2.
+  const double first = input.schedule.starts_with("zb")         ? 0.03 * mean
+                       : input.schedule.starts_with("dualpipe") ? mean / 3
+                                                                : mean / static_cast<double>(chunks);
+  const double messages = 2 * input.message_seconds * input.message_visible * static_cast<double>(chunks);
+  return input.micro_batches * (slowest + (input.ranks > 1 ? messages : 0)) +
+         (input.ranks - 1) * (first + 2 * input.message_seconds);
+}
+
+double peak_of(const std::vector<Action>& actions, const std::vector<double>& stage_bytes) {
+  double live = 0, peak = 0;
+  for (const auto& action : actions) {
+    if (action.kind == ActionKind::kForward) peak = std::max(peak, live += stage_bytes[action.stage]);
+    if (has_weight_gradient(action.kind)) live -= stage_bytes[action.stage];
+  }
+  return peak;
+}
+
+// As 1F1B; twice as much for a schedule that fills all gaps.
+double peak_by_formula(const PipelineInput& input, int rank, const std::vector<double>& stage_bytes) {
+  const int in_flight = std::min(input.micro_batches, (input.schedule == "zb-2p" ? 2 : 1) * (input.ranks - rank));
+  double bytes = 0;
+  for (std::size_t stage = rank; stage < stage_bytes.size(); stage += input.ranks) bytes += stage_bytes[stage];
+  return bytes * in_flight;
+}
+
+}  // namespace
+
+PipelineSeconds pipeline_time(const PipelineInput& input) {
+  PipelineSeconds result{.work = mean_work(input)};
+  if (input.ranks == 1) {
+    result.seconds = result.work;
+    return result;
+  }
+  const auto schedule = schedule_of(input);
+  result.is_formula = !schedule;
+  result.seconds = schedule ? Run(input, *schedule).seconds() : by_formula(input);
+  return result;
+}
+
+std::vector<int> ranks_of_stages(const PipelineInput& input) {
+  if (const auto schedule = schedule_of(input)) return pipeline::rank_of_stages(*schedule);
+  std::vector<int> ranks(input.stages.size());
+  for (std::size_t stage = 0; stage < ranks.size(); ++stage) ranks[stage] = static_cast<int>(stage) % input.ranks;
+  return ranks;
+}
+
+double peak_bytes(const PipelineInput& input, const std::vector<double>& stage_bytes,
+                  const std::vector<double>& rank_bytes) {
+  const auto schedule = schedule_of(input);
+  double most = 0;
+  for (int rank = 0; rank < input.ranks; ++rank) {
+    const double peak = schedule ? peak_of(schedule->actions[rank], stage_bytes) : peak_by_formula(input, rank, stage_bytes);
+    most = std::max(most, peak + rank_bytes[rank]);
+  }
+  return most;
+}
+
+}  // namespace accel::predict

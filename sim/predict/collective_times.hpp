@@ -38,6 +38,8 @@ class CollectiveTimes {
   /// A message between ranks that are `stride` apart.
   [[nodiscard]] double message(double bytes, double stride) const;
 
+  /// Whether NVLink joins the ranks.
+  [[nodiscard]] bool is_in_one_domain(const RankGroup& group) const { return num_domains(group) <= 1; }
   [[nodiscard]] double network_bytes_per_second_per_node() const { return node_rate_; }
   [[nodiscard]] bool assumes_network() const { return assumes_network_; }
 

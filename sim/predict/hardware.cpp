@@ -47,6 +47,7 @@ void read_gpu(YamlReader reader, const YAML::Node& node, Gpu& gpu) {
   if (const auto generation = reader.optional<std::string>("generation")) gpu.generation = *generation;
   numbers.positive("peak_bf16", gpu.flops_bf16, kTera);
   numbers.positive("peak_fp8", gpu.flops_fp8, kTera);
+  numbers.positive("peak_fp4", gpu.flops_fp4, kTera);
   numbers.positive("memory_gb", gpu.memory_bytes, kGibi);
   numbers.positive("memory_gb_per_s", gpu.memory_bytes_per_second, kGiga);
   numbers.positive("sms", gpu.multiprocessors);
@@ -137,7 +138,7 @@ Curve scaled(Curve curve, double factor) {
 
 struct Parts {
   Hardware hardware;
-  Shares matmul, matmul_fp8;
+  Shares matmul, matmul_fp8, matmul_fp4;
   std::map<std::string, AttentionCurves> attention;
 };
 
@@ -155,6 +156,7 @@ void read_into(Parts& parts, const YAML::Node& root, YamlProblems& problems) {
     read_efficiency(reader, node, parts.hardware.efficiency);
     read_shares(reader, node, "matmul", parts.matmul);
     read_shares(reader, node, "matmul_fp8", parts.matmul_fp8);
+    read_shares(reader, node, "matmul_fp4", parts.matmul_fp4);
     reader.finish_keys();
   }
   if (file.has("latencies")) {
@@ -181,10 +183,13 @@ void check_gpu(const Gpu& gpu, YamlReader& file) {
 Hardware assembled(Parts parts, YamlReader& file) {
   const double hopper_flops = 989 * kTera;
   for (auto& [name, gpu] : parts.hardware.gpus) {
-    const auto share = parts.matmul.find(gpu.generation);
-    if (share != parts.matmul.end()) gpu.matmul_share = share->second;
-    const auto fp8 = parts.matmul_fp8.find(gpu.generation);
-    if (fp8 != parts.matmul_fp8.end()) gpu.matmul_share_fp8 = fp8->second;
+    const auto share_of = [&](const Shares& shares) {
+      const auto found = shares.find(gpu.generation);
+      return found == shares.end() ? 0 : found->second;
+    };
+    gpu.matmul_share = share_of(parts.matmul);
+    gpu.matmul_share_fp8 = share_of(parts.matmul_fp8);
+    gpu.matmul_share_fp4 = share_of(parts.matmul_fp4);
     const bool is_blackwell = gpu.generation == "blackwell";
     const auto& curves = parts.attention[is_blackwell ? "hopper" : gpu.generation];
     const double factor = is_blackwell              ? 0.85 * gpu.flops_bf16 / hopper_flops
@@ -227,6 +232,13 @@ double Curve::at(double size) const {
     return values[index - 1] + (values[index] - values[index - 1]) * part;
   }
   return values.back();
+}
+
+double Gpu::rate_of(Precision precision) const {
+  const double bf16 = flops_bf16 * matmul_share, fp8 = flops_fp8 * matmul_share_fp8, fp4 = flops_fp4 * matmul_share_fp4;
+  if (precision == Precision::kFp4 && fp4 > 0) return fp4;
+  const bool is_small = precision == Precision::kFp4 || precision == Precision::kFp8;
+  return is_small && fp8 > 0 ? fp8 : bf16;
 }
 
 Hardware default_hardware() { return read(""); }

@@ -20,16 +20,22 @@ struct Curve {
   [[nodiscard]] double at(double size) const;
 };
 
+/// Of the operands of products.
+enum class Precision { kFp16, kBf16, kFp8, kFp4 };
+
 struct Gpu {
   std::string name, generation;
   double flops_bf16 = 0;
-  double flops_fp8 = 0;  ///< 0: has none
+  double flops_fp8 = 0, flops_fp4 = 0;  ///< 0: has none
   double memory_bytes = 0, memory_bytes_per_second = 0;
   double multiprocessors = 0;
   double nvlink_bus_bytes_per_second = 0;  ///< as nccl-tests measures it
   double gpus_per_nvlink_domain = 0;       ///< 0: those of a node
-  double matmul_share = 0, matmul_share_fp8 = 0;
+  double matmul_share = 0, matmul_share_fp8 = 0, matmul_share_fp4 = 0;  ///< of the peaks, in large products
   Curve flash2, flash2_small_heads, flash1;  ///< operations per second by sequence length
+
+  /// Operations per second of large products; of the next larger precision that the GPU has.
+  [[nodiscard]] double rate_of(Precision precision) const;
 };
 
 struct Efficiency {

@@ -26,8 +26,8 @@ constexpr double kBatchedMatmulShare = 0.55;  // of the peak: products with an i
 double KernelTimes::matmul(const Matmul& product) const {
   const auto& [m, n, k, count] = product;
   if (m <= 0 || n <= 0 || k <= 0 || count <= 0) return 0;
-  const bool in_fp8 = uses_fp8_ && gpu_.flops_fp8 > 0 && gpu_.matmul_share_fp8 > 0;
-  const double rate = in_fp8 ? gpu_.flops_fp8 * gpu_.matmul_share_fp8 : gpu_.flops_bf16 * gpu_.matmul_share;
+  const double rate = gpu_.rate_of(precision_);
+  const bool is_small = rate > gpu_.rate_of(Precision::kBf16);
   double best = std::numeric_limits<double>::infinity();
   for (const auto& tile : kTiles) {
     const double tiles = std::ceil(m / tile.rows) * std::ceil(n / tile.columns) * count;
@@ -35,8 +35,8 @@ double KernelTimes::matmul(const Matmul& product) const {
     const double operations = 2 * waves * gpu_.multiprocessors * tile.rows * tile.columns * k;
     best = std::min(best, operations / (rate * tile.rate));
   }
-  best *= 1 + (in_fp8 ? kPipelineDepthFp8 : kPipelineDepth) / k;
-  const double bytes = ((m * k + k * n) * (in_fp8 ? 1 : 2) + m * n * 2) * count;
+  best *= 1 + (is_small ? kPipelineDepthFp8 : kPipelineDepth) / k;
+  const double bytes = ((m * k + k * n) * (is_small ? 1 : 2) + m * n * 2) * count;
   return std::max({best, bytes / memory_rate(), latencies_.kernel}) + latencies_.kernel_gap;
 }
 

@@ -5,7 +5,7 @@
 
 /// Times of kernels on one GPU.
 ///
-///     const KernelTimes times(hardware.gpus.at("h100_sxm5_80"), hardware, /*uses_fp8=*/false);
+///     const KernelTimes times(hardware.gpus.at("h100_sxm5_80"), hardware, Precision::kBf16);
 ///     times.matmul({.m = 4096, .n = 4096, .k = 4096});   // seconds
 ///
 /// No time rises with a faster constant. Thread rule: values.
@@ -33,8 +33,8 @@ struct ForwardAndBackward {
 
 class KernelTimes {
  public:
-  KernelTimes(const Gpu& gpu, const Hardware& hardware, bool uses_fp8)
-      : gpu_(gpu), efficiency_(hardware.efficiency), latencies_(hardware.latencies), uses_fp8_(uses_fp8) {}
+  KernelTimes(const Gpu& gpu, const Hardware& hardware, Precision precision)
+      : gpu_(gpu), efficiency_(hardware.efficiency), latencies_(hardware.latencies), precision_(precision) {}
 
   /// The best of several tile sizes, with the last wave of tiles as long as a full one.
   [[nodiscard]] double matmul(const Matmul& product) const;
@@ -53,7 +53,7 @@ class KernelTimes {
   Gpu gpu_;
   Efficiency efficiency_;
   Latencies latencies_;
-  bool uses_fp8_;
+  Precision precision_;
 };
 
 }  // namespace accel::predict

@@ -24,7 +24,7 @@ class Layer {
     }
     attention();
     norms();
-    if (context_.has_fp8_products()) casts();
+    if (context_.has_small_products()) casts();
     recomputation();
     tensor_parallel();
     context_parallel();
@@ -194,7 +194,9 @@ class Layer {
     const double regions = is_sparse_ && run_.model.shared_ffn == 0 ? 1 : 2;
     const double region =
         run_.sp ? 2 * context_.collectives.gather(bytes, group) : context_.collectives.all_reduce(bytes, group);
-    const bool overlaps = run_.overlaps_tensor_parallel.value_or(context_.framework.tensor_visible < 1);
+    // Products overlap with collectives in shared memory of the GPUs, inside of a domain only.
+    const bool overlaps = run_.overlaps_tensor_parallel.value_or(context_.framework.tensor_visible < 1) &&
+                          context_.collectives.is_in_one_domain(group);
     const double visible = overlaps ? std::min(context_.framework.tensor_visible, 0.35) : 1;
     seconds_.forward.tensor_parallel = regions * region * visible;
     seconds_.backward.tensor_parallel = regions * region * visible;
@@ -244,8 +246,8 @@ RunContext::RunContext(const TrainingRun& run, const Hardware& hardware, const G
     : run(run),
       framework(framework_of(run)),
       gpu(gpu),
-      kernels(gpu, hardware, run.precision == Precision::kFp8 || run.precision == Precision::kFp4),
-      head_kernels(gpu, hardware, false),
+      kernels(gpu, hardware, run.precision),
+      head_kernels(gpu, hardware, Precision::kBf16),
       collectives(run.system, gpu, hardware),
       efficiency(hardware.efficiency),
       latencies(hardware.latencies) {}

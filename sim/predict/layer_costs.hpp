@@ -15,7 +15,7 @@ struct RunContext {
   const Framework& framework;
   const Gpu& gpu;
   KernelTimes kernels;
-  KernelTimes head_kernels;  ///< without 8 bit products
+  KernelTimes head_kernels;  ///< in 16 bits
   CollectiveTimes collectives;
   Efficiency efficiency;
   Latencies latencies;
@@ -25,7 +25,9 @@ struct RunContext {
   /// Tokens of a micro-batch on this rank, and those that it holds between tensor parallel regions.
   [[nodiscard]] double tokens() const { return run.mbs * run.seq / run.cp; }
   [[nodiscard]] double resident_tokens() const { return run.sp ? tokens() / run.tp : tokens(); }
-  [[nodiscard]] bool has_fp8_products() const {
+  [[nodiscard]] double product_rate() const { return gpu.rate_of(run.precision); }
+  /// In 8 bits or less.
+  [[nodiscard]] bool has_small_products() const {
     return run.precision == Precision::kFp8 || run.precision == Precision::kFp4;
   }
   /// Tokens of the fullest rank over the mean, and the wait for their number.

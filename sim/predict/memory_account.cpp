@@ -23,7 +23,7 @@ LayerActivations activations_of(const RunContext& context) {
   const auto& model = run.model;
   const double tokens = context.tokens(), resident = context.resident_tokens();
   const double mask = context.framework.has_dropout ? 1 : 0;
-  const double half = context.has_fp8_products() ? 1.2 : kHalf;  // operands of 8 bit products stay in 8 bits
+  const double half = context.has_small_products() ? 1.2 : kHalf;  // operands of 8 bit products stay in 8 bits
   LayerActivations layer;
   layer.norms = resident * model.hidden * (2 * kHalf + 2 * mask);
   const double width = (model.query_width() + model.key_value_width()) / run.tp;

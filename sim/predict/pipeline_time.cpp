@@ -29,6 +29,7 @@ std::string table_of(const std::string& name, int stages_per_rank) {
 }
 
 std::optional<Schedule> schedule_of(const PipelineInput& input) {
+  if (!input.has_table) return std::nullopt;
   const auto num_stages = static_cast<int>(input.stages.size());
   const auto name = table_of(input.schedule, num_stages / input.ranks);
   try {
@@ -156,12 +157,15 @@ double peak_of(const std::vector<Action>& actions, const std::vector<double>& st
   return peak;
 }
 
-// As 1F1B; twice as much for a schedule that fills all gaps.
+// As 1F1B, interleaved if a rank has several stages; twice as much for a schedule that fills all gaps.
 double peak_by_formula(const PipelineInput& input, int rank, const std::vector<double>& stage_bytes) {
-  const int in_flight = std::min(input.micro_batches, (input.schedule == "zb-2p" ? 2 : 1) * (input.ranks - rank));
+  const auto chunks = static_cast<double>(stage_bytes.size()) / input.ranks;
+  double in_flight = input.ranks - rank;  // micro-batches
+  if (chunks > 1) in_flight = ((chunks - 1) * input.ranks + 2 * (input.ranks - rank - 1) + 1) / chunks;
+  if (input.schedule == "zb-2p") in_flight *= 2;
   double bytes = 0;
   for (std::size_t stage = rank; stage < stage_bytes.size(); stage += input.ranks) bytes += stage_bytes[stage];
-  return bytes * in_flight;
+  return bytes * std::min<double>(input.micro_batches, in_flight);
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct PipelineInput {
   std::vector<StageSeconds> stages;  ///< in the order of the model; a multiple of the ranks
   double message_seconds = 0;
   double message_visible = 1;  ///< the part of a message during which its ranks cannot compute
+  bool has_table = true;       ///< false: by formula
 };
 
 struct PipelineSeconds {

@@ -1,8 +1,9 @@
 #include "sim/predict/step_prediction.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
-#include <fmt/format.h>
 
 #include "reference/core/errors.hpp"
 #include "sim/predict/data_parallel.hpp"
@@ -103,20 +104,20 @@ void note_assumptions(const RunContext& context, const PipelineSeconds& pipeline
       notes.push_back(fmt::format("parameters: the layers have {:.3g}, the description states {:.3g}", own,
                                   *run.model.parameters));
   }
-  if (run.precision == Precision::kFp4) notes.emplace_back("precision fp4: computed at the rates of fp8");
-  if (context.has_fp8_products() && context.gpu.flops_fp8 == 0)
-    notes.push_back(fmt::format("precision: {} has no fp8; computed in bf16", context.gpu.name));
+  if (context.product_rate() == context.gpu.rate_of(Precision::kBf16) && context.has_small_products())
+    notes.push_back(fmt::format("precision: {} computes such products in bf16", context.gpu.name));
 }
 
 }  // namespace
 
-Prediction predict(const TrainingRun& run, const Hardware& hardware) {
+Prediction predict(const TrainingRun& run, const Hardware& hardware, Pipelines pipelines) {
   const auto gpu = hardware.gpus.find(run.system.gpu);
   check_argument(gpu != hardware.gpus.end(), "gpu {}: not in the hardware file", run.system.gpu);
   const RunContext context(run, hardware, gpu->second);
   const auto layer = layer_seconds(context);
   const auto shares = stage_shares(run);
-  const auto input = pipeline_input(context, shares, layer);
+  auto input = pipeline_input(context, shares, layer);
+  input.has_table = pipelines == Pipelines::kTable;
   const auto pipeline = pipeline_time(input);
   const auto parameters = fullest_rank(run, shares, ranks_of_stages(input));
   const double layers = run.micro_batches * run.model.layers / run.pp;  // of a rank in a step

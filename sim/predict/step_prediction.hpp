@@ -37,7 +37,12 @@ struct Prediction {
   [[nodiscard]] double step_seconds() const { return breakdown.sum(); }
 };
 
+/// Whether the micro-batches of a pipeline run by the table of its schedule, or their time comes from a formula, which is
+/// faster and ignores how unequal stages wait for each other.
+enum class Pipelines { kTable, kFormula };
+
 /// Throws ArgumentError for a GPU that the hardware lacks.
-[[nodiscard]] Prediction predict(const TrainingRun& run, const Hardware& hardware);
+[[nodiscard]] Prediction predict(const TrainingRun& run, const Hardware& hardware,
+                                 Pipelines pipelines = Pipelines::kTable);
 
 }  // namespace accel::predict

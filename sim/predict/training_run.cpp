@@ -1,9 +1,9 @@
 #include "sim/predict/training_run.hpp"
 
-#include <algorithm>
-#include <cmath>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cmath>
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/predict/framework.hpp"
@@ -16,6 +16,7 @@ bool is_count(double value) { return value >= 1 && value <= 1e12 && value == std
 bool is_count_or_zero(double value) { return value == 0 || is_count(value); }
 bool is_positive(double value) { return value > 0 && std::isfinite(value); }
 constexpr double kMostGpus = 1 << 20;
+constexpr double kBatchTolerance = 0.05;
 
 double read_count(YamlReader& reader, const std::string& key) {
   return reader.required<double>(key, is_count, "an integer from 1 on");
@@ -174,11 +175,12 @@ void read_notes(YamlReader& reader, TrainingRun& run) {
 
 void read_layout(YamlReader& reader, TrainingRun& run) {
   run.gpus = read_count(reader, "gpus");
-  run.dp = read_count(reader, "dp");
   run.tp = read_count(reader, "tp", 1);
   run.cp = read_count(reader, "cp", 1);
   run.pp = read_count(reader, "pp", 1);
   run.vpp = read_count(reader, "vpp", 1);
+  const double others = run.tp * run.cp * run.pp;
+  run.dp = read_count(reader, "dp", others > 0 ? std::max(1.0, std::floor(run.gpus / others)) : 1);
   run.ep = read_count(reader, "ep", 1);
   run.etp = read_count(reader, "etp", 1);
   run.sp = reader.optional<bool>("sp").value_or(false);
@@ -186,6 +188,7 @@ void read_layout(YamlReader& reader, TrainingRun& run) {
       reader.optional<double>("zero", [](double value) { return is_count_or_zero(value) && value <= 3; }, "0, 1, 2 or 3")
           .value_or(0));
   run.zero_group = read_size(reader, "zero_group");
+  if (run.zero_group >= run.data_ranks()) run.zero_group = 0;
 }
 
 void read_batch(YamlReader& reader, TrainingRun& run) {
@@ -219,10 +222,19 @@ void check_layout(YamlReader& reader, const TrainingRun& run) {
   const double ranks = run.dp * run.cp * run.tp;
   if (model.experts > 0) check_divides(reader, "ep", run.ep * run.etp, ranks, "ranks that dp x cp x tp have");
   if (run.zero_group > 0) check_divides(reader, "zero_group", run.zero_group, run.dp * run.cp, "ranks of dp x cp");
+}
+
+// Sources round: a small difference is an assumption.
+void check_batch(YamlReader& reader, TrainingRun& run) {
   const double sequences = run.dp * run.mbs * run.micro_batches;
-  if (run.gbs > 0 && sequences > 0 && sequences != run.gbs)
-    reader.problem("gbs", fmt::format("dp {} x mbs {} x microbatches {} are {} sequences; expected {}", run.dp, run.mbs,
-                                      run.micro_batches, sequences, run.gbs));
+  if (run.gbs <= 0 || sequences <= 0 || sequences == run.gbs) return;
+  const auto text = fmt::format("dp {} x mbs {} x microbatches {} are {} sequences; expected {}", run.dp, run.mbs,
+                                run.micro_batches, sequences, run.gbs);
+  if (std::abs(sequences / run.gbs - 1) > kBatchTolerance) {
+    reader.problem("gbs", text);
+  } else {
+    run.assumptions.push_back("gbs: " + text);
+  }
 }
 
 template <typename T>
@@ -243,6 +255,7 @@ TrainingRun read_run(YamlReader& reader, const Shapes& shapes) {
   read_layout(reader, run);
   read_batch(reader, run);
   check_layout(reader, run);
+  check_batch(reader, run);
   run.precision = precision_of(reader);
   const auto& framework = framework_of(reader, shapes, run);
   run.framework = framework.name;

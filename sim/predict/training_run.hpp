@@ -4,8 +4,9 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <variant>
 #include <vector>
+
+#include "sim/predict/hardware.hpp"
 
 /// Descriptions of training runs of language models: the input of `sim-run predict`.
 ///
@@ -53,7 +54,6 @@ struct SystemShape {
   double nodes_per_switch = 0, oversubscription = 1;  ///< above a switch of so many nodes; 0: a full fat tree
 };
 
-enum class Precision { kFp16, kBf16, kFp8, kFp4 };
 enum class AttentionKernel { kUnfused, kFlash1, kFlash2, kCudnn };
 
 /// What is computed again in the backward pass: shares of a layer's forward pass.

@@ -81,10 +81,11 @@ TEST_P(SignalTest, ReachesEveryChildAndEndsTheLauncherToo) {
     const auto program = folder_.write("program", "#!/bin/bash\ntrap 'echo heard >> " + heard + "; kill $!; exit 0' " +
                                                       name + "\nsleep 100 & \n" + leaves_number() + "\nwait\n");
     fs::permissions(program, fs::perms::owner_all);
-    // A shell starts background jobs with SIGINT ignored. The child of this Python script does not inherit that.
+    // A shell starts background jobs with SIGINT ignored, nohup with SIGHUP. The child of this Python script does not
+    // inherit that.
     const auto script =
-        "import os, signal, subprocess, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\np = "
-        "subprocess.Popen(sys.argv[3:])\nwhile len(os.listdir(sys.argv[1])) < " +
+        "import os, signal, subprocess, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\np = subprocess.Popen(sys.argv[3:])\nwhile len(os.listdir(sys.argv[1])) < " +
         count + ": time.sleep(0.02)\np.send_signal(int(sys.argv[2]))\nsys.exit(p.wait() & 255)\n";
     const auto run = run_command({"python3", "-c", script, folder_.path("pids"), std::to_string(GetParam()),
                                   bin("accel"), "launch", "--cpu", "--num_processes", count, program},

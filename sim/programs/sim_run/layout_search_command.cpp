@@ -1,0 +1,119 @@
+// `sim-run layouts RUNS.yaml`: the fastest layouts of described training runs.
+#include <yaml-cpp/yaml.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "sim/predict/layout_search.hpp"
+#include "sim/programs/command_line/command_line.hpp"
+#include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/sim_run/commands.hpp"
+
+namespace accel::programs {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using predict::LayoutSearch;
+using predict::TrainingRun;
+
+struct SearchArguments {
+  std::string runs, hardware, id;
+  double gpus = 0;
+  int best = 10;
+  bool json = false;
+};
+
+Json json_of(const TrainingRun& run, const LayoutSearch& search) {
+  Json json{{"id", run.id}, {"gpus", run.gpus}, {"tried", search.num_tried}, {"do_not_fit", search.num_refused}};
+  json["layouts"] = Json::array();
+  for (const auto& [layout, prediction] : search.fitting) {
+    json["layouts"].push_back({{"dp", layout.dp},
+                               {"tp", layout.tp},
+                               {"sp", layout.sp},
+                               {"cp", layout.cp},
+                               {"pp", layout.pp},
+                               {"vpp", layout.vpp},
+                               {"ep", layout.ep},
+                               {"mbs", layout.mbs},
+                               {"microbatches", layout.micro_batches},
+                               {"zero", layout.zero},
+                               {"recompute", layout.recompute.is_full() ? "full" : layout.recompute.attention ? "selective" : "none"},
+                               {"step_seconds", prediction.step_seconds()},
+                               {"memory_bytes", std::llround(prediction.memory.sum())}});
+  }
+  return json;
+}
+
+void print(const TrainingRun& run, const LayoutSearch& search) {
+  std::cout << fmt::format("{}: {} GPUs {}, {} sequences of {} tokens; {} layouts, {} do not fit\n", run.id, run.gpus,
+                           run.system.gpu, run.gbs, run.seq, search.num_tried, search.num_refused);
+  for (const auto& [layout, prediction] : search.fitting) {
+    const double tokens = run.gbs * run.seq / prediction.step_seconds() / run.gpus;
+    std::cout << fmt::format("  {:>9.4g} s {:>8.0f} tokens/s/GPU {:>6.1f} GB   {}\n", prediction.step_seconds(), tokens,
+                             prediction.memory.sum() / 1e9, layout_text(layout));
+  }
+  if (search.fitting.empty())
+    std::cout << fmt::format("  no layout fits: the least needs {:.1f} GB per GPU\n", search.least_memory_bytes / 1e9);
+}
+
+std::vector<TrainingRun> chosen_runs(const SearchArguments& arguments) {
+  std::vector<TrainingRun> runs;
+  std::vector<std::string> problems, ids;
+  for (const auto& described : predict::read_runs(arguments.runs)) {
+    ids.push_back(described.run.id);
+    if (!arguments.id.empty() && described.run.id != arguments.id) continue;
+    if (!described.problem.empty()) problems.push_back(fmt::format("{}: {}", described.run.id, described.problem));
+    runs.push_back(described.run);
+    if (arguments.gpus > 0) runs.back().gpus = arguments.gpus;
+  }
+  if (runs.empty()) problems.push_back(fmt::format("--run {}: expected one of {}", arguments.id, listed(ids, ", ")));
+  check_config(problems.empty(), "{}", listed(problems, "\n"));
+  return runs;
+}
+
+}  // namespace
+
+bool describes_runs(const std::string& file) {
+  try {
+    const auto root = YAML::LoadFile(file);
+    return root.IsMap() && root["models"] && root["runs"];
+  } catch (const YAML::Exception&) {
+    return false;  // not a file, or no YAML: the other command reports it
+  }
+}
+
+int layout_search_main(int argc, char** argv) {
+  SearchArguments arguments;
+  CLI::App app(
+      "Predicts the fastest layouts of described training runs that fit into the GPUs' memory. The layout of the "
+      "description is ignored. Exit code 1: no layout fits.",
+      "sim-run layouts");
+  app.add_option("RUNS.yaml", arguments.runs, "Sections systems, models and runs, as for sim-run predict")->required();
+  app.add_option("--ranks", arguments.gpus, "Number of GPUs (default: that of the run)")->check(CLI::PositiveNumber);
+  app.add_option("--run", arguments.id, "Only the run of this id");
+  app.add_option("--best", arguments.best, "Number of layouts to print")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--hardware", arguments.hardware, "Constants that replace those of configs/sim/hardware.yaml");
+  app.add_flag("--json", arguments.json, "Print one JSON object per run");
+  if (const auto code = parse_command_line(app, argc, argv)) return *code;
+  const auto hardware =
+      arguments.hardware.empty() ? predict::default_hardware() : predict::read_hardware(arguments.hardware);
+  bool all_fit = true;
+  for (const auto& run : chosen_runs(arguments)) {
+    const auto search = predict::search_layouts(run, hardware, arguments.best);
+    all_fit = all_fit && !search.fitting.empty();
+    if (arguments.json) {
+      std::cout << json_of(run, search).dump() << "\n";
+    } else {
+      print(run, search);
+    }
+  }
+  return all_fit ? kSuccess : kFailure;
+}
+
+}  // namespace accel::programs

@@ -52,7 +52,7 @@ ForwardAndBackward KernelTimes::fused_attention(const CausalAttention& attention
   const auto& curve = kernel == AttentionKernel::kFlash1 ? gpu_.flash1
                       : attention.head_dim > 64          ? gpu_.flash2
                                                          : gpu_.flash2_small_heads;
-  double rate = curve.at(attention.keys);
+  double rate = curve.at(attention.block);
   if (kernel == AttentionKernel::kCudnn && gpu_.generation != "ampere") rate *= efficiency_.cudnn_attention;
   // 3.5 times the forward pass's two products; half of them are masked.
   const double operations = 3.5 * 2 * attention.sequences * attention.heads * attention.queries * attention.keys *

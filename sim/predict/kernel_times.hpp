@@ -23,6 +23,7 @@ struct Matmul {
 struct CausalAttention {
   double sequences = 1, heads = 0, head_dim = 0, value_dim = 0;
   double queries = 0, keys = 0;  ///< per sequence
+  double block = 0;              ///< keys that one kernel sees: the part of a sequence on one rank
 };
 
 struct ForwardAndBackward {

@@ -132,7 +132,8 @@ class Layer {
                                     .head_dim = model.head_dim,
                                     .value_dim = model.value_width() / model.heads,
                                     .queries = run_.seq / run_.cp,
-                                    .keys = run_.seq};
+                                    .keys = run_.seq,
+                                    .block = run_.seq / run_.cp};
     const bool is_fused = run_.attention != AttentionKernel::kUnfused;
     auto seconds = is_fused ? context_.kernels.fused_attention(attention, run_.attention)
                             : context_.kernels.unfused_attention(attention, context_.framework.has_dropout);

@@ -47,8 +47,9 @@ class Run {
       : input_(input),
         schedule_(schedule),
         rank_of_(pipeline::rank_of_stages(schedule)),
-        forward_(input.stages.size() * input.micro_batches, kNever),
-        backward_(forward_.size(), kNever),
+        forward_(input.stages.size() * input.micro_batches),
+        backward_(forward_.size()),
+        unsent_(input.ranks),
         next_(input.ranks),
         clocks_(input.ranks) {}
 
@@ -78,14 +79,31 @@ class Run {
     const double arrival = arrival_of(rank, action);
     if (arrival == kNever) return false;
     const auto& stage = input_.stages[action.stage];
-    double clock = std::max(clocks_[rank], arrival);
-    clock += seconds_of(stage, action.kind);
-    if (action.kind == ActionKind::kForward) forward_[slot(action.stage, action.micro_batch)] = clock;
-    if (has_input_gradient(action.kind)) backward_[slot(action.stage, action.micro_batch)] = clock;
-    if (sends(rank, action)) clock += input_.message_seconds * input_.message_visible;
-    clocks_[rank] = clock;
+    clocks_[rank] = std::max(clocks_[rank], arrival) + seconds_of(stage, action.kind);
+    if (auto* result = result_of(action)) {
+      result->end = clocks_[rank];
+      unsent_[rank].push_back(result);
+    }
+    // Actions that run together send their results together.
+    if (!action.joins_next) send(rank);
+    if (sends(rank, action)) clocks_[rank] += input_.message_seconds * input_.message_visible;
     ++next_[rank];
     return true;
+  }
+
+  // What another action needs: an output, or the gradient of an input.
+  struct Result {
+    double end = kNever;   // when it is computed
+    double sent = kNever;  // when it leaves for another rank
+  };
+  Result* result_of(const Action& action) {
+    if (action.kind == ActionKind::kForward) return &forward_[slot(action.stage, action.micro_batch)];
+    return has_input_gradient(action.kind) ? &backward_[slot(action.stage, action.micro_batch)] : nullptr;
+  }
+
+  void send(int rank) {
+    for (auto* result : unsent_[rank]) result->sent = clocks_[rank];
+    unsent_[rank].clear();
   }
 
   static double seconds_of(const StageSeconds& stage, ActionKind kind) {
@@ -101,14 +119,14 @@ class Run {
   [[nodiscard]] int num_stages() const { return static_cast<int>(input_.stages.size()); }
 
   [[nodiscard]] double arrival_of(int rank, const Action& action) const {
-    const auto from = [&](const std::vector<double>& ends, int stage) {
-      const double end = ends[slot(stage, action.micro_batch)];
-      return rank_of_[stage] == rank ? end : end + input_.message_seconds;
+    const auto from = [&](const std::vector<Result>& results, int stage) {
+      const auto& result = results[slot(stage, action.micro_batch)];
+      return rank_of_[stage] == rank ? result.end : result.sent + input_.message_seconds;
     };
     if (action.kind == ActionKind::kForward) return action.stage > 0 ? from(forward_, action.stage - 1) : 0;
-    if (action.kind == ActionKind::kBackwardWeight) return backward_[slot(action.stage, action.micro_batch)];
+    if (action.kind == ActionKind::kBackwardWeight) return backward_[slot(action.stage, action.micro_batch)].end;
     return action.stage + 1 < num_stages() ? from(backward_, action.stage + 1)
-                                           : forward_[slot(action.stage, action.micro_batch)];
+                                           : forward_[slot(action.stage, action.micro_batch)].end;
   }
 
   [[nodiscard]] bool sends(int rank, const Action& action) const {
@@ -119,7 +137,8 @@ class Run {
   const PipelineInput& input_;
   const Schedule& schedule_;
   std::vector<int> rank_of_;
-  std::vector<double> forward_, backward_;
+  std::vector<Result> forward_, backward_;
+  std::vector<std::vector<Result*>> unsent_;  // of each rank
   std::vector<std::size_t> next_;
   std::vector<double> clocks_;
 };

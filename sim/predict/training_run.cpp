@@ -117,7 +117,7 @@ Precision precision_of(YamlReader& reader) {
   if (contains(text, "fp8")) return Precision::kFp8;
   if (contains(text, "bf16")) return Precision::kBf16;
   if (contains(text, "fp16")) return Precision::kFp16;
-  reader.problem("precision", "expected fp16, bf16, fp8 or fp4");
+  reader.problem("precision", fmt::format("expected fp16, bf16, fp8 or fp4, got '{}'", text));
   return Precision::kBf16;
 }
 
@@ -127,7 +127,7 @@ const Framework& framework_of(YamlReader& reader, const Shapes& shapes, Training
     if (const auto* framework = find_framework(*name)) return *framework;
     std::vector<std::string_view> names;
     for (const auto& framework : frameworks()) names.push_back(framework.name);
-    reader.problem("framework", fmt::format("expected one of {}", fmt::join(names, ", ")));
+    reader.problem("framework", fmt::format("expected one of {}, got '{}'", fmt::join(names, ", "), *name));
   }
   const auto title = shapes.titles.find(reader.optional<std::string>("source").value_or(""));
   const auto notes = reader.optional<std::string>("notes").value_or("");
@@ -244,7 +244,7 @@ const T* look_up(YamlReader& reader, const std::string& key, const std::map<std:
   if (found != section.end()) return &found->second;
   std::vector<std::string> names;
   for (const auto& [each, value] : section) names.push_back(each);
-  if (reader.has(key)) reader.problem(key, fmt::format("no {} of this name; expected one of {}", key, fmt::join(names, ", ")));
+  if (reader.has(key)) reader.problem(key, fmt::format("no {} is named '{}'; expected one of {}", key, name, fmt::join(names, ", ")));
   return nullptr;
 }
 

@@ -27,6 +27,7 @@ AREAS = {
     "models": ["tasks_test", "tensor_parallel_test"],
     "experts": ["experts_test"],
     "pipeline": ["pipeline_test", "pipeline_training_test"],
+    "predict": ["predict_test"],
     "prove": ["prove_test"],
     "device": ["device_training_test --gtest_fail_fast --gtest_filter=-*Laws.*", "device_training_test --gtest_filter=*Laws.*"],
     "engine": ["sim_engine_test", "diagnosis_laws", "schedule_laws"],

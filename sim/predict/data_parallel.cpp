@@ -49,14 +49,14 @@ double of_replicas(const RunContext& context, const StageParameters& parameters,
   const double bytes = gradient_message_bytes(context);
   double gradients = 0, gathered = 0;
   if (run.zero == 0) {
-    gradients = times.all_reduce(bytes * parameters.dense, all) +
-                times.all_reduce(bytes * parameters.experts, groups.experts);
+    gradients =
+        times.all_reduce(bytes * parameters.dense, all) + times.all_reduce(bytes * parameters.experts, groups.experts);
   } else {
     gradients = run.zero_group > 0 ? times.all_reduce(bytes * parameters.dense, all)
                                    : times.gather(bytes * parameters.dense, all);
     gradients += times.gather(bytes * parameters.experts, groups.experts);
-    gathered = times.gather(kHalf * parameters.dense, groups.dense) +
-               times.gather(kHalf * parameters.experts, groups.experts);
+    gathered =
+        times.gather(kHalf * parameters.dense, groups.dense) + times.gather(kHalf * parameters.experts, groups.experts);
   }
   double least = framework.gradient_visible, cover = framework.gradient_cover;
   if (run.overlaps_gradients) {

@@ -20,15 +20,15 @@ struct Framework {
   bool fuses_activation = true;      ///< the activation is one kernel
   bool compiles = false;             ///< norms and residuals join their neighbours (torch.compile)
   // Overlap: the part of a communication that stays visible, and the part of the computation that can cover it.
-  double tensor_visible = 1;  ///< of a tensor parallel collective
-  double message_visible = 1; ///< of a message between stages
+  double tensor_visible = 1;   ///< of a tensor parallel collective
+  double message_visible = 1;  ///< of a message between stages
   double gradient_visible = 1, gradient_cover = 0;
   double parameter_visible = 1, parameter_cover = 0;
   // Experts.
-  double expert_visible = 1;              ///< of the exchange of tokens
+  double expert_visible = 1;                ///< of the exchange of tokens
   bool sends_tokens_once_per_node = false;  ///< a token crosses the network once per node, as DeepEP sends it
-  int most_expert_nodes = 0;              ///< nodes that one token's experts are on; 0: no limit
-  double dispatch_bytes = 2;              ///< per element that is sent to experts
+  int most_expert_nodes = 0;                ///< nodes that one token's experts are on; 0: no limit
+  double dispatch_bytes = 2;                ///< per element that is sent to experts
   // Storage, bytes per parameter.
   double gradient_bytes = 4, gradient_message_bytes = 4;
   double parameter_bytes = 2;  ///< of what ranks hold permanently

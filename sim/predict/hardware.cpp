@@ -192,7 +192,7 @@ Hardware assembled(Parts parts, YamlReader& file) {
     gpu.matmul_share_fp4 = share_of(parts.matmul_fp4);
     const bool is_blackwell = gpu.generation == "blackwell";
     const auto& curves = parts.attention[is_blackwell ? "hopper" : gpu.generation];
-    const double factor = is_blackwell              ? 0.85 * gpu.flops_bf16 / hopper_flops
+    const double factor = is_blackwell                 ? 0.85 * gpu.flops_bf16 / hopper_flops
                           : gpu.generation == "hopper" ? gpu.flops_bf16 / hopper_flops
                                                        : gpu.flops_bf16 / (312 * kTera);
     gpu.flash2 = scaled(curves.flash2, factor);

@@ -29,10 +29,10 @@ struct Gpu {
   double flops_fp8 = 0, flops_fp4 = 0;  ///< 0: has none
   double memory_bytes = 0, memory_bytes_per_second = 0;
   double multiprocessors = 0;
-  double nvlink_bus_bytes_per_second = 0;  ///< as nccl-tests measures it
-  double gpus_per_nvlink_domain = 0;       ///< 0: those of a node
+  double nvlink_bus_bytes_per_second = 0;                               ///< as nccl-tests measures it
+  double gpus_per_nvlink_domain = 0;                                    ///< 0: those of a node
   double matmul_share = 0, matmul_share_fp8 = 0, matmul_share_fp4 = 0;  ///< of the peaks, in large products
-  Curve flash2, flash2_small_heads, flash1;  ///< operations per second by sequence length
+  Curve flash2, flash2_small_heads, flash1;                             ///< operations per second by sequence length
 
   /// Operations per second of large products; of the next larger precision that the GPU has.
   [[nodiscard]] double rate_of(Precision precision) const;

@@ -229,7 +229,7 @@ const Framework& framework_of(const TrainingRun& run) {
 }
 
 PassSeconds mean(const PassSeconds& a, double weight_a, const PassSeconds& b, double weight_b) {
-  const auto of = [&](double PassSeconds::* member) {
+  const auto of = [&](double PassSeconds::*member) {
     return (a.*member * weight_a + b.*member * weight_b) / (weight_a + weight_b);
   };
   return {.products = of(&PassSeconds::products),

@@ -21,7 +21,7 @@ struct RankedLayout {
 struct LayoutSearch {
   std::vector<RankedLayout> fitting;  ///< fastest first
   int num_tried = 0;
-  int num_refused = 0;  ///< need more memory than the GPU has
+  int num_refused = 0;            ///< need more memory than the GPU has
   double least_memory_bytes = 0;  ///< of all that were tried
 };
 

@@ -83,7 +83,8 @@ Storage storage_of(const RunContext& context, const StageParameters& stage) {
     return bytes * (stage.dense / group + stage.experts / expert_group);
   };
   Storage storage;
-  const double gradient = run.precision == Precision::kFp16 && framework.gradient_bytes > 2 ? 4 : framework.gradient_bytes;
+  const double gradient =
+      run.precision == Precision::kFp16 && framework.gradient_bytes > 2 ? 4 : framework.gradient_bytes;
   storage.parameters = held(run.pure_half ? 2 : framework.parameter_bytes, 3);
   storage.gradients = held(run.pure_half ? 2 : gradient, 2);
   storage.optimizer = held(run.pure_half ? 4 : framework.master_bytes + 8, 1);
@@ -119,7 +120,8 @@ MemoryAccount memory_account(const RunContext& context, const std::vector<StageS
   const auto fullest = std::max_element(storages.begin(), storages.end(), [](const auto& a, const auto& b) {
     return a.parameters + a.gradients + a.optimizer < b.parameters + b.gradients + b.optimizer;
   });
-  MemoryAccount account{.parameters = fullest->parameters, .gradients = fullest->gradients, .optimizer = fullest->optimizer};
+  MemoryAccount account{
+      .parameters = fullest->parameters, .gradients = fullest->gradients, .optimizer = fullest->optimizer};
   account.activations = std::max(0.0, most - account.parameters - account.gradients - account.optimizer);
   account.reserve = kContextBytes + kFragments * most;
   return account;

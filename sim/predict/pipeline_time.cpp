@@ -20,7 +20,8 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // Names that publications use, and the schedule that stands for them. A schedule that may hold twice the activations
 // ("zb-2p") has no table here: its bubble comes from the formula.
 std::string table_of(const std::string& name, int stages_per_rank) {
-  if (name == "zb-1p" || name == "zb_1p" || name == "zb-h1") return stages_per_rank > 1 ? "interleaved_zero_bubble" : "zb_h1";
+  if (name == "zb-1p" || name == "zb_1p" || name == "zb-h1")
+    return stages_per_rank > 1 ? "interleaved_zero_bubble" : "zb_h1";
   if (name == "zb-v" || name == "zb_v") return "zbv";
   if (name == "dualpipe" || name == "dualpipev") return "dualpipe_v";
   if (name == "afab") return "gpipe";
@@ -33,8 +34,8 @@ std::optional<Schedule> schedule_of(const PipelineInput& input) {
   const auto num_stages = static_cast<int>(input.stages.size());
   const auto name = table_of(input.schedule, num_stages / input.ranks);
   try {
-    return pipeline::make_schedule(
-        name, {.stages = num_stages, .ranks = input.ranks, .micro_batches = input.micro_batches});
+    return pipeline::make_schedule(name,
+                                   {.stages = num_stages, .ranks = input.ranks, .micro_batches = input.micro_batches});
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -130,7 +131,8 @@ class Run {
   }
 
   [[nodiscard]] bool sends(int rank, const Action& action) const {
-    if (action.kind == ActionKind::kForward) return action.stage + 1 < num_stages() && rank_of_[action.stage + 1] != rank;
+    if (action.kind == ActionKind::kForward)
+      return action.stage + 1 < num_stages() && rank_of_[action.stage + 1] != rank;
     return has_input_gradient(action.kind) && action.stage > 0 && rank_of_[action.stage - 1] != rank;
   }
 
@@ -213,7 +215,8 @@ double peak_bytes(const PipelineInput& input, const std::vector<double>& stage_b
   const auto schedule = schedule_of(input);
   double most = 0;
   for (int rank = 0; rank < input.ranks; ++rank) {
-    const double peak = schedule ? peak_of(schedule->actions[rank], stage_bytes) : peak_by_formula(input, rank, stage_bytes);
+    const double peak =
+        schedule ? peak_of(schedule->actions[rank], stage_bytes) : peak_by_formula(input, rank, stage_bytes);
     most = std::max(most, peak + rank_bytes[rank]);
   }
   return most;

@@ -27,9 +27,9 @@ struct PipelineInput {
 };
 
 struct PipelineSeconds {
-  double seconds = 0;      ///< of all micro-batches
-  double work = 0;         ///< of the mean rank
-  bool is_formula = false; ///< the schedule does not exist for these sizes: its bubble comes from a formula
+  double seconds = 0;       ///< of all micro-batches
+  double work = 0;          ///< of the mean rank
+  bool is_formula = false;  ///< the schedule does not exist for these sizes: its bubble comes from a formula
 
   [[nodiscard]] double bubble() const { return seconds - work; }
 };

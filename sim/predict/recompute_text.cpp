@@ -11,7 +11,8 @@ namespace {
 bool contains(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 std::vector<double> numbers_of(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) == 0; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) == 0; }, ' ');
   std::istringstream words(text);
   std::vector<double> numbers;
   for (double number = 0; words >> number;) numbers.push_back(number);

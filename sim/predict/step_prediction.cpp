@@ -88,8 +88,7 @@ StageParameters fullest_rank(const TrainingRun& run, const std::vector<StageShar
     ranks[rank_of[stage]].dense += parameters.dense;
     ranks[rank_of[stage]].experts += parameters.experts;
   }
-  return *std::max_element(ranks.begin(), ranks.end(),
-                           [](const auto& a, const auto& b) { return a.sum() < b.sum(); });
+  return *std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.sum() < b.sum(); });
 }
 
 void note_assumptions(const RunContext& context, const PipelineSeconds& pipeline, std::vector<std::string>& notes) {
@@ -101,8 +100,8 @@ void note_assumptions(const RunContext& context, const PipelineSeconds& pipeline
   if (run.model.parameters) {
     const double own = run.model.total_parameters();
     if (std::abs(own / *run.model.parameters - 1) > 0.05)
-      notes.push_back(fmt::format("parameters: the layers have {:.3g}, the description states {:.3g}", own,
-                                  *run.model.parameters));
+      notes.push_back(
+          fmt::format("parameters: the layers have {:.3g}, the description states {:.3g}", own, *run.model.parameters));
   }
   if (context.product_rate() == context.gpu.rate_of(Precision::kBf16) && context.has_small_products())
     notes.push_back(fmt::format("precision: {} computes such products in bf16", context.gpu.name));
@@ -124,11 +123,12 @@ Prediction predict(const TrainingRun& run, const Hardware& hardware, Pipelines p
   Prediction prediction{.assumptions = run.assumptions};
   auto& parts = prediction.breakdown;
   parts.recompute = layers * layer.recompute;
-  parts.tensor_parallel = layers * (layer.forward.tensor_parallel + layer.backward.tensor_parallel +
-                                    layer.recompute_tensor_parallel);
+  parts.tensor_parallel =
+      layers * (layer.forward.tensor_parallel + layer.backward.tensor_parallel + layer.recompute_tensor_parallel);
   parts.context_parallel = layers * (layer.forward.context_parallel + layer.backward.context_parallel);
   parts.expert_parallel = layers * (layer.forward.expert_parallel + layer.backward.expert_parallel);
-  parts.compute = pipeline.work - parts.recompute - parts.tensor_parallel - parts.context_parallel - parts.expert_parallel;
+  parts.compute =
+      pipeline.work - parts.recompute - parts.tensor_parallel - parts.context_parallel - parts.expert_parallel;
   parts.pipeline_bubble = pipeline.bubble();
   parts.data_parallel = data_parallel_seconds(context, parameters, work_of(context, input, layer));
   parts.optimizer = optimizer_seconds(context, parameters);

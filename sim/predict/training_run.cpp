@@ -2,12 +2,12 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cmath>
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/predict/framework.hpp"
 #include "sim/predict/recompute_text.hpp"
+#include <algorithm>
+#include <cmath>
 
 namespace accel::predict {
 namespace {
@@ -185,7 +185,9 @@ void read_layout(YamlReader& reader, TrainingRun& run) {
   run.etp = read_count(reader, "etp", 1);
   run.sp = reader.optional<bool>("sp").value_or(false);
   run.zero = static_cast<int>(
-      reader.optional<double>("zero", [](double value) { return is_count_or_zero(value) && value <= 3; }, "0, 1, 2 or 3")
+      reader
+          .optional<double>(
+              "zero", [](double value) { return is_count_or_zero(value) && value <= 3; }, "0, 1, 2 or 3")
           .value_or(0));
   run.zero_group = read_size(reader, "zero_group");
   if (run.zero_group >= run.data_ranks()) run.zero_group = 0;
@@ -196,7 +198,8 @@ void read_batch(YamlReader& reader, TrainingRun& run) {
   run.gbs = read_count(reader, "gbs");
   run.mbs = read_count(reader, "mbs", 1);
   const double per_replica = run.dp > 0 ? run.gbs / run.dp : 0;
-  run.micro_batches = read_count(reader, "microbatches", std::max(1.0, std::floor(per_replica / std::max(1.0, run.mbs))));
+  run.micro_batches =
+      read_count(reader, "microbatches", std::max(1.0, std::floor(per_replica / std::max(1.0, run.mbs))));
 }
 
 // A divisor, and what it divides.
@@ -215,8 +218,8 @@ void check_layout(YamlReader& reader, const TrainingRun& run) {
   check_divides(reader, "tp", run.tp, model.heads, "heads");
   check_divides(reader, "cp", run.cp, run.seq, "tokens of a sequence");
   if (run.pp * run.vpp > model.layers + 2 && model.layers > 0)
-    reader.problem("pp", fmt::format("pp {} x vpp {} stages; expected at most the {} layers", run.pp, run.vpp,
-                                     model.layers));
+    reader.problem("pp",
+                   fmt::format("pp {} x vpp {} stages; expected at most the {} layers", run.pp, run.vpp, model.layers));
   if (run.ep > 1 && model.experts == 0) reader.problem("ep", "the model has no experts");
   if (model.experts > 0) check_divides(reader, "ep", run.ep, model.experts, "experts");
   const double ranks = run.dp * run.cp * run.tp;
@@ -244,7 +247,8 @@ const T* look_up(YamlReader& reader, const std::string& key, const std::map<std:
   if (found != section.end()) return &found->second;
   std::vector<std::string> names;
   for (const auto& [each, value] : section) names.push_back(each);
-  if (reader.has(key)) reader.problem(key, fmt::format("no {} is named '{}'; expected one of {}", key, name, fmt::join(names, ", ")));
+  if (reader.has(key))
+    reader.problem(key, fmt::format("no {} is named '{}'; expected one of {}", key, name, fmt::join(names, ", ")));
   return nullptr;
 }
 

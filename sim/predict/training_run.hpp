@@ -58,9 +58,9 @@ enum class AttentionKernel { kUnfused, kFlash1, kFlash2, kCudnn };
 
 /// What is computed again in the backward pass: shares of a layer's forward pass.
 struct Recomputation {
-  double layers = 0;             ///< share of the layers that are recomputed completely
-  bool attention = false;        ///< softmax(QK)V
-  double products = 0;           ///< share of the products of a layer
+  double layers = 0;       ///< share of the layers that are recomputed completely
+  bool attention = false;  ///< softmax(QK)V
+  double products = 0;     ///< share of the products of a layer
   bool elementwise = false, norms = false, activation = false;
 
   [[nodiscard]] bool is_full() const { return layers > 0; }

@@ -85,7 +85,8 @@ TEST_P(SignalTest, ReachesEveryChildAndEndsTheLauncherToo) {
     // inherit that.
     const auto script =
         "import os, signal, subprocess, sys, time\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\np = subprocess.Popen(sys.argv[3:])\nwhile len(os.listdir(sys.argv[1])) < " +
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\np = subprocess.Popen(sys.argv[3:])\nwhile "
+        "len(os.listdir(sys.argv[1])) < " +
         count + ": time.sleep(0.02)\np.send_signal(int(sys.argv[2]))\nsys.exit(p.wait() & 255)\n";
     const auto run = run_command({"python3", "-c", script, folder_.path("pids"), std::to_string(GetParam()),
                                   bin("accel"), "launch", "--cpu", "--num_processes", count, program},

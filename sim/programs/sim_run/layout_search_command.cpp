@@ -43,7 +43,9 @@ Json json_of(const TrainingRun& run, const LayoutSearch& search) {
                                {"mbs", layout.mbs},
                                {"microbatches", layout.micro_batches},
                                {"zero", layout.zero},
-                               {"recompute", layout.recompute.is_full() ? "full" : layout.recompute.attention ? "selective" : "none"},
+                               {"recompute", layout.recompute.is_full()   ? "full"
+                                             : layout.recompute.attention ? "selective"
+                                                                          : "none"},
                                {"step_seconds", prediction.step_seconds()},
                                {"memory_bytes", std::llround(prediction.memory.sum())}});
   }
@@ -97,7 +99,9 @@ int layout_search_main(int argc, char** argv) {
   app.add_option("RUNS.yaml", arguments.runs, "Sections systems, models and runs, as for sim-run predict")->required();
   app.add_option("--ranks", arguments.gpus, "Number of GPUs (default: that of the run)")->check(CLI::PositiveNumber);
   app.add_option("--run", arguments.id, "Only the run of this id");
-  app.add_option("--best", arguments.best, "Number of layouts to print")->check(CLI::Range(1, 1000))->capture_default_str();
+  app.add_option("--best", arguments.best, "Number of layouts to print")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--hardware", arguments.hardware, "Constants that replace those of configs/sim/hardware.yaml");
   app.add_flag("--json", arguments.json, "Print one JSON object per run");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;

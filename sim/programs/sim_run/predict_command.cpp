@@ -39,16 +39,15 @@ struct Answer {
   }
 };
 
-constexpr std::pair<const char*, double Breakdown::*> kParts[] = {
-    {"compute", &Breakdown::compute},
-    {"recompute", &Breakdown::recompute},
-    {"tensor_parallel", &Breakdown::tensor_parallel},
-    {"data_parallel", &Breakdown::data_parallel},
-    {"pipeline_bubble", &Breakdown::pipeline_bubble},
-    {"context_parallel", &Breakdown::context_parallel},
-    {"expert_parallel", &Breakdown::expert_parallel},
-    {"optimizer", &Breakdown::optimizer},
-    {"other", &Breakdown::other}};
+constexpr std::pair<const char*, double Breakdown::*> kParts[] = {{"compute", &Breakdown::compute},
+                                                                  {"recompute", &Breakdown::recompute},
+                                                                  {"tensor_parallel", &Breakdown::tensor_parallel},
+                                                                  {"data_parallel", &Breakdown::data_parallel},
+                                                                  {"pipeline_bubble", &Breakdown::pipeline_bubble},
+                                                                  {"context_parallel", &Breakdown::context_parallel},
+                                                                  {"expert_parallel", &Breakdown::expert_parallel},
+                                                                  {"optimizer", &Breakdown::optimizer},
+                                                                  {"other", &Breakdown::other}};
 
 Answer answer_of(const DescribedRun& described, const predict::Hardware& hardware) {
   Answer answer{.id = described.run.id, .published_seconds = described.run.step_seconds};
@@ -106,14 +105,16 @@ std::string summary_of(const std::vector<Answer>& answers) {
   const double median = (errors[(errors.size() - 1) / 2] + errors[errors.size() / 2]) / 2;
   double sum = 0;
   for (const double error : errors) sum += error;
-  return fmt::format("{} runs with published times: error {:.1f} % median, {:.1f} % mean, {:.1f} % p90, {:.1f} % worst\n",
-                     errors.size(), median, sum / static_cast<double>(errors.size()), at(0.9), errors.back());
+  return fmt::format(
+      "{} runs with published times: error {:.1f} % median, {:.1f} % mean, {:.1f} % p90, {:.1f} % worst\n",
+      errors.size(), median, sum / static_cast<double>(errors.size()), at(0.9), errors.back());
 }
 
 int print(const std::vector<Answer>& answers, bool as_json) {
   std::vector<std::string> problems;
   for (const auto& answer : answers)
-    if (!answer.prediction()) problems.push_back(fmt::format("{}: {}", answer.id, std::get<std::string>(answer.outcome)));
+    if (!answer.prediction())
+      problems.push_back(fmt::format("{}: {}", answer.id, std::get<std::string>(answer.outcome)));
   if (as_json) {
     for (const auto& answer : answers)
       std::cout << json_of(answer).dump(-1, ' ', false, Json::error_handler_t::replace) << "\n";
@@ -131,7 +132,8 @@ int print(const std::vector<Answer>& answers, bool as_json) {
 int predict_main(int argc, char** argv) {
   PredictArguments arguments;
   CLI::App app(
-      "Predicts seconds per step and memory per GPU of described training runs of language models. With --json one object "
+      "Predicts seconds per step and memory per GPU of described training runs of language models. With --json one "
+      "object "
       "per line and run; a run that cannot be computed is {id, error_message}, and the exit code 1.",
       "sim-run predict");
   app.add_option("RUNS.yaml", arguments.runs, "Sections systems, models and runs")->required();

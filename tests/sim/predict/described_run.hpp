@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ inline predict::TrainingRun small_run() {
 inline std::vector<predict::DescribedRun> read_text(const std::string& text) {
   const TemporaryFolder folder;
   return predict::read_runs(folder.write("runs.yaml", text));
+}
+
+inline std::vector<predict::DescribedRun> published_runs() {
+  return predict::read_runs(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/published_runs.yaml");
 }
 
 }  // namespace accel::testing

@@ -28,7 +28,8 @@ std::string problem_of(const std::string& text) {
 
 TEST(HardwareTest, AFileReplacesItsValuesOnly) {
   const auto shipped = default_hardware();
-  const auto mine = read("gpus: {h100_sxm5_80: {memory_gb_per_s: 3000}}\nlatencies: {step: 0}\nefficiency: {memory: 0.5}\n");
+  const auto mine =
+      read("gpus: {h100_sxm5_80: {memory_gb_per_s: 3000}}\nlatencies: {step: 0}\nefficiency: {memory: 0.5}\n");
   EXPECT_EQ(mine.gpus.at("h100_sxm5_80").memory_bytes_per_second, 3000e9);
   EXPECT_EQ(mine.gpus.at("h100_sxm5_80").flops_bf16, shipped.gpus.at("h100_sxm5_80").flops_bf16);
   EXPECT_EQ(mine.latencies.step, 0);
@@ -48,15 +49,17 @@ TEST(HardwareTest, AGpuOfOnesOwnNeedsAllItsKeys) {
               AllOf(HasSubstr("mine: memory_gb is missing"), HasSubstr("mine: sms is missing"),
                     HasSubstr("mine: nvlink_gb_per_s is missing"), HasSubstr("mine: generation")));
   const auto hardware = read(
-      "gpus: {mine: {generation: hopper, peak_bf16: 500, memory_gb: 40, memory_gb_per_s: 2000, sms: 100, nvlink_gb_per_s: "
+      "gpus: {mine: {generation: hopper, peak_bf16: 500, memory_gb: 40, memory_gb_per_s: 2000, sms: 100, "
+      "nvlink_gb_per_s: "
       "100}}\n");
   EXPECT_EQ(hardware.gpus.at("mine").rate_of(Precision::kFp8), hardware.gpus.at("mine").rate_of(Precision::kBf16));
 }
 
 TEST(HardwareTest, WrongValuesAreReportedTogether) {
-  EXPECT_THAT(problem_of("gpus: {h200_sxm: {memory_gb: -1}}\nlatencies: {kernel: -2, nothing: 1}\nefficiency: {memory: 0}\n"),
-              AllOf(HasSubstr("gpus.h200_sxm.memory_gb"), HasSubstr("latencies.kernel"), HasSubstr("latencies.nothing"),
-                    HasSubstr("efficiency.memory")));
+  EXPECT_THAT(
+      problem_of("gpus: {h200_sxm: {memory_gb: -1}}\nlatencies: {kernel: -2, nothing: 1}\nefficiency: {memory: 0}\n"),
+      AllOf(HasSubstr("gpus.h200_sxm.memory_gb"), HasSubstr("latencies.kernel"), HasSubstr("latencies.nothing"),
+            HasSubstr("efficiency.memory")));
 }
 
 TEST(HardwareTest, CurvesAreInterpolatedByTheLogarithm) {

@@ -28,9 +28,9 @@ TEST(PipelineTimeTest, WithoutMessagesItIsTheTimeOfTheSchedulesProof) {
     const int micro_batches = 2 * ranks * pick(1, 4);
     const auto input = equal_stages(std::string(kind.name), ranks, kind.default_stages_per_rank, micro_batches);
     const auto check = pipeline::check_schedule(
-        pipeline::make_schedule(kind.name, {.stages = static_cast<int>(input.stages.size()),
-                                            .ranks = ranks,
-                                            .micro_batches = micro_batches}),
+        pipeline::make_schedule(
+            kind.name,
+            {.stages = static_cast<int>(input.stages.size()), .ranks = ranks, .micro_batches = micro_batches}),
         {});
     const auto time = pipeline_time(input);
     RC_ASSERT(!time.is_formula);

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 TEST(StepPredictionTest, PublishedRunsArePredicted) {
   const auto hardware = default_hardware();
   std::vector<double> errors;
-  for (const auto& [run, problem] : read_runs(ACCEL_SOURCE_DIR "/configs/sim/published_runs.yaml")) {
+  for (const auto& [run, problem] : accel::testing::published_runs()) {
     const auto prediction = predict(run, hardware);
     errors.push_back(std::abs(prediction.step_seconds() / *run.step_seconds - 1));
     EXPECT_LT(errors.back(), 0.30) << run.id;
@@ -118,8 +118,8 @@ TEST(StepPredictionTest, ActivationsOfALayerAreThoseOfThePaper) {
   deeper.model.layers += 1;
   const auto bytes = [](const TrainingRun& of) { return predict(of, default_hardware()).memory.activations; };
   run.attention = deeper.attention = AttentionKernel::kUnfused;
-  const double expected = run.seq * run.mbs * run.model.hidden *
-                          (34 + 5 * run.model.heads * run.seq / run.model.hidden);
+  const double expected =
+      run.seq * run.mbs * run.model.hidden * (34 + 5 * run.model.heads * run.seq / run.model.hidden);
   EXPECT_NEAR((bytes(deeper) - bytes(run)) / expected, 1, 1e-6);
 }
 

@@ -18,7 +18,8 @@ const std::string kHead =
     "sources: {paper: {title: pytorch/torchtitan benchmarks}}\n"
     "systems: {cluster: {gpu: h100_sxm5_80, network_gb_per_s_per_node: 400}}\n"
     "models: {m: {layers: 8, hidden: 1024, heads: 8, ffn: 4096, activation: swiglu, vocab: 1000},\n"
-    "         mixture: {layers: 8, hidden: 1024, heads: 8, kv_heads: 2, ffn: 4096, vocab: 1000, experts: 16, top_k: 2, moe_ffn: 512}}\n"
+    "         mixture: {layers: 8, hidden: 1024, heads: 8, kv_heads: 2, ffn: 4096, vocab: 1000, experts: 16, top_k: 2, "
+    "moe_ffn: 512}}\n"
     "runs:\n";
 
 DescribedRun read(const std::string& run) { return accel::testing::read_text(kHead + "- " + run + "\n").front(); }
@@ -33,10 +34,10 @@ std::string problem_of_file(const std::string& text) {
 }
 
 TEST(TrainingRunTest, KeysOfARunAreRead) {
-  const auto [run, problem] =
-      read("{id: a, source: paper, model: m, system: cluster, gpus: 64, seq: 4096, gbs: 256, mbs: 2, microbatches: 16, dp: "
-           "8, tp: 2, sp: true, cp: 1, pp: 4, vpp: 2, zero: 1, zero_group: 4, schedule: interleaved_1f1b, precision: fp8, "
-           "recompute: selective, attention: flash, step_seconds: 2.5}");
+  const auto [run, problem] = read(
+      "{id: a, source: paper, model: m, system: cluster, gpus: 64, seq: 4096, gbs: 256, mbs: 2, microbatches: 16, dp: "
+      "8, tp: 2, sp: true, cp: 1, pp: 4, vpp: 2, zero: 1, zero_group: 4, schedule: interleaved_1f1b, precision: fp8, "
+      "recompute: selective, attention: flash, step_seconds: 2.5}");
   EXPECT_EQ(problem, "");
   EXPECT_EQ(run.id, "a");
   EXPECT_EQ(run.framework, "torchtitan");
@@ -96,9 +97,10 @@ TEST(TrainingRunTest, ALayoutMustDivideTheModel) {
 }
 
 TEST(TrainingRunTest, ARunWithAProblemDoesNotStopTheNext) {
-  const auto runs = accel::testing::read_text(kHead +
-                                              "- {id: bad, model: m, system: cluster, gpus: 3, dp: 2, seq: 128, gbs: 6}\n"
-                                              "- {id: good, model: m, system: cluster, gpus: 3, seq: 128, gbs: 6}\n");
+  const auto runs =
+      accel::testing::read_text(kHead +
+                                "- {id: bad, model: m, system: cluster, gpus: 3, dp: 2, seq: 128, gbs: 6}\n"
+                                "- {id: good, model: m, system: cluster, gpus: 3, seq: 128, gbs: 6}\n");
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_THAT(runs[0].problem, HasSubstr("runs.yaml:"));
   EXPECT_EQ(runs[1].problem, "");
@@ -107,8 +109,9 @@ TEST(TrainingRunTest, ARunWithAProblemDoesNotStopTheNext) {
 TEST(TrainingRunTest, AFileWithoutASectionIsRefused) {
   EXPECT_THAT(problem_of_file("models: {}\nsystems: {}\n"), HasSubstr("runs"));
   EXPECT_THAT(problem_of_file("runs: []\n"), AllOf(HasSubstr("models"), HasSubstr("systems")));
-  EXPECT_THAT(problem_of_file("models: {m: {layers: -2, hidden: many, heads: 4, ffn: 8, vocab: 1}}\nsystems: {}\nruns: []\n"),
-              AllOf(HasSubstr("models.m.layers"), HasSubstr("models.m.hidden")));
+  EXPECT_THAT(
+      problem_of_file("models: {m: {layers: -2, hidden: many, heads: 4, ffn: 8, vocab: 1}}\nsystems: {}\nruns: []\n"),
+      AllOf(HasSubstr("models.m.layers"), HasSubstr("models.m.hidden")));
 }
 
 struct RecomputeCase {
@@ -139,7 +142,7 @@ TEST(TrainingRunTest, UnknownRecomputationIsAnAssumption) {
 
 // Sums of the published descriptions, which state their own number of parameters.
 TEST(TrainingRunTest, ParametersOfPublishedModelsAreThoseThatTheyState) {
-  const auto runs = read_runs(ACCEL_SOURCE_DIR "/configs/sim/published_runs.yaml");
+  const auto runs = accel::testing::published_runs();
   ASSERT_EQ(runs.size(), 20U);
   for (const auto& [run, problem] : runs) {
     EXPECT_EQ(problem, "") << run.id;

@@ -8,8 +8,8 @@
 ///     const CollectiveTimes times(run.system, gpu, hardware);
 ///     times.gather(bytes, {.stride = 8, .size = 16});   // ranks 0, 8, 16, ...
 ///
-/// All groups of one kind communicate at once, and share the cards of their nodes. No time rises with a faster constant.
-/// Thread rule: values.
+/// All groups of one kind communicate at once, and share the cards of their nodes. No time rises with a faster
+/// constant. Thread rule: values.
 namespace accel::predict {
 
 /// Ranks `stride` apart. Consecutive ranks are on one node.

@@ -7,8 +7,8 @@
 namespace accel::predict {
 namespace {
 
-// Rows and columns of the output that one multiprocessor computes at a time, and the rate of such tiles over that of the
-// largest: small ones load more of their operands per operation.
+// Rows and columns of the output that one multiprocessor computes at a time, and the rate of such tiles over that of
+// the largest: small ones load more of their operands per operation.
 struct Tile {
   double rows, columns, rate;
 };

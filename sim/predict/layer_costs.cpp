@@ -40,8 +40,8 @@ class Layer {
                                   kernels.weight_update(outputs * inputs * count, update_bytes());
   }
 
-  // Of a parameter's sum of gradients over micro-batches: read and written in float32 by the product itself, or by a kernel
-  // that also reads the new gradient. FSDP reduces instead.
+  // Of a parameter's sum of gradients over micro-batches: read and written in float32 by the product itself, or by a
+  // kernel that also reads the new gradient. FSDP reduces instead.
   [[nodiscard]] double update_bytes() const {
     if (run_.zero == 3) return 0;
     if (run_.adds_gradients_apart) return 24;
@@ -85,7 +85,8 @@ class Layer {
     activation(tokens * width);
   }
 
-  // Reads its inputs and writes an output, in the backward pass also the gradients; unfused kernels read and write more.
+  // Reads its inputs and writes an output, in the backward pass also the gradients; unfused kernels read and write
+  // more.
   void activation(double elements) {
     const bool is_gated = run_.model.is_gated;
     double forward = is_gated ? 3 : 2, backward = is_gated ? 5 : 3;
@@ -162,8 +163,8 @@ class Layer {
     }
   }
 
-  // Casts of the products' operands to 8 bits, in two layouts. With one scale per tensor of the same step, the operands are
-  // read once more.
+  // Casts of the products' operands to 8 bits, in two layouts. With one scale per tensor of the same step, the operands
+  // are read once more.
   void casts() {
     const auto& model = run_.model;
     const double width = is_sparse_ ? model.moe_ffn * model.top_k / run_.tp : model.ffn / run_.tp;
@@ -187,7 +188,8 @@ class Layer {
     if (recompute.activation) seconds_.recompute += forward.activation;
   }
 
-  // Two regions per layer begin with a copy or an all-gather and end with a sum; experts exchange tokens instead of the second.
+  // Two regions per layer begin with a copy or an all-gather and end with a sum; experts exchange tokens instead of the
+  // second.
   void tensor_parallel() {
     if (run_.tp <= 1) return;
     const RankGroup group{.stride = 1, .size = run_.tp};

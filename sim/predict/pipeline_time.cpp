@@ -151,8 +151,8 @@ double mean_work(const PipelineInput& input) {
   return work * input.micro_batches / input.ranks;
 }
 
-// The slowest rank's work, and the time that the first micro-batch needs to reach the last rank and back: none of it where
-// weight gradients fill the gaps.
+// The slowest rank's work, and the time that the first micro-batch needs to reach the last rank and back: none of it
+// where weight gradients fill the gaps.
 double by_formula(const PipelineInput& input) {
   const auto chunks = input.stages.size() / input.ranks;
   std::vector<double> work(input.ranks);

@@ -14,7 +14,8 @@ namespace {
 // The account is wrong by about 5 %: a layout is refused beyond that only.
 constexpr double kMemoryTolerance = 1.05;
 
-// Layers of each stage: as equal as possible. Where embedding and head count as a layer each, their stages have one less.
+// Layers of each stage: as equal as possible. Where embedding and head count as a layer each, their stages have one
+// less.
 std::vector<StageShare> stage_shares(const TrainingRun& run) {
   const int stages = static_cast<int>(run.pp * run.vpp);
   const bool counts_ends = run.embedding_counts_as_layer && stages > 1;

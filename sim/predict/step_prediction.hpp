@@ -7,8 +7,8 @@
 #include "sim/predict/memory_account.hpp"
 #include "sim/predict/training_run.hpp"
 
-/// Predicts the time of one optimizer step, and the memory of a GPU, from the sizes of a model, its layout and constants of
-/// the hardware. No tensors, no ranks.
+/// Predicts the time of one optimizer step, and the memory of a GPU, from the sizes of a model, its layout and
+/// constants of the hardware. No tensors, no ranks.
 ///
 ///     const auto hardware = default_hardware();
 ///     const auto prediction = predict(run, hardware);
@@ -37,8 +37,8 @@ struct Prediction {
   [[nodiscard]] double step_seconds() const { return breakdown.sum(); }
 };
 
-/// Whether the micro-batches of a pipeline run by the table of its schedule, or their time comes from a formula, which is
-/// faster and ignores how unequal stages wait for each other.
+/// Whether the micro-batches of a pipeline run by the table of its schedule, or their time comes from a formula, which
+/// is faster and ignores how unequal stages wait for each other.
 enum class Pipelines { kTable, kFormula };
 
 /// Throws ArgumentError for a GPU that the hardware lacks.

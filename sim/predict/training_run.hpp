@@ -13,8 +13,8 @@
 ///     for (const auto& described : read_runs("runs.yaml"))
 ///       if (described.problem.empty()) predict(described.run, hardware);
 ///
-/// A file has the sections `systems`, `models` and `runs`; reference/guide/predictions.md lists their keys. Thread rule:
-/// values and pure functions.
+/// A file has the sections `systems`, `models` and `runs`; reference/guide/predictions.md lists their keys. Thread
+/// rule: values and pure functions.
 namespace accel::predict {
 
 /// A decoder of transformer layers.

@@ -249,7 +249,8 @@ struct PipelineModel::State {
         const SeededRandom random(seed_of(layer));
         if (zeros)
           std::ranges::transform(values, values.begin(), [](const auto& value) { return at::zeros_like(value); });
-        values = forwards.at(layer)(values);
+        const auto& forward = forwards.at(layer);
+        values = options.recompute ? detail::checkpoint(forward, std::move(values)) : forward(values);
       }
       return values;
     };

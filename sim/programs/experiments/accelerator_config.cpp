@@ -148,6 +148,7 @@ void read_pipeline(YamlReader reader, PipelineOptions& options) {
   reader.read(Field{"micro_batches", at_least_one}, options.micro_batches);
   reader.read(Field{"stages_per_rank", at_least_one}, options.stages_per_rank);
   reader.read(Field{"split_points"}, options.split_points);
+  reader.read(Field{"recompute"}, options.recompute);
   reader.read(Field{"send_capacity", at_least_zero}, options.send_capacity);
   reader.finish_keys();
 }

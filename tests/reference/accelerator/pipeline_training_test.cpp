@@ -162,6 +162,62 @@ TEST(PipelineStreamsTest, DropoutDoesNotDependOnTheCut) {
   expect_equal(one, train(2, "zbv", 2));
 }
 
+// Recomputed layers draw the same dropout again, and a backward in two halves computes nothing twice.
+TEST_P(PipelineTrainingTest, RecomputedLayersGiveTheSameBits) {
+  const auto& [backend, config] = GetParam();
+  const auto train = [&](bool recompute) {
+    return collect_ranks(backend, config.ranks, [&](RankContext& rank) {
+      return train_pipeline_on(rank, {.pp_size = config.ranks},
+                               {.schedule = config.schedule,
+                                .micro_batches = kMicroBatches,
+                                .stages_per_rank = config.stages_per_rank,
+                                .recompute = recompute},
+                               /*dropout=*/0.3);
+    });
+  };
+  const auto kept = train(false), recomputed = train(true);
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_TRUE(recomputed[rank].losses[step].equal(kept[rank].losses[step]));
+      EXPECT_TRUE(recomputed[rank].norms[step].equal(kept[rank].norms[step]));
+    }
+    for (const auto& [name, value] : kept[rank].parameters)
+      EXPECT_TRUE(recomputed[rank].parameters.at(name).equal(value)) << name;
+  }
+}
+
+// What the forward passes of a rank keep alive, in tensors of the width of an activation.
+class CountsCallsImpl : public nn::Module {
+ public:
+  CountsCallsImpl(int* calls, int* with_gradients) : calls_(calls), with_gradients_(with_gradients) {}
+  at::Tensor forward(const at::Tensor& x) {
+    ++*calls_;
+    *with_gradients_ += c10::GradMode::is_enabled() ? 1 : 0;
+    return x * 1.5;
+  }
+
+ private:
+  int *calls_, *with_gradients_;
+};
+
+TEST(PipelineTrainingTest, RecomputedLayersKeepNothingInTheForwardPass) {
+  run_ranks(Backend::kSim, 2, [](RankContext& rank) {
+    Accelerator accelerator({.parallelism_config = ParallelismConfig{.pp_size = 2}}, rank);
+    auto net = make_net();
+    int calls = 0, with_gradients = 0;
+    net->push_back(std::make_shared<CountsCallsImpl>(&calls, &with_gradients));
+    auto stages = pipeline_model(pipeline_layers(net), accelerator.mesh(), {.micro_batches = 4, .recompute = true});
+    auto model = accelerator.prepare(stages);
+    const auto [x, y] = batch_of(0);
+    accelerator.train_pipeline(model, {.inputs = {x}, .targets = {y}}, cross_entropy);
+    calls = with_gradients = 0;  // the first call also finds the sizes
+    accelerator.train_pipeline(model, {.inputs = {x}, .targets = {y}}, cross_entropy);
+    const bool is_last = rank.rank == 1;
+    EXPECT_EQ(calls, is_last ? 8 : 0);
+    EXPECT_EQ(with_gradients, is_last ? 4 : 0);
+  });
+}
+
 TEST(PipelineTrainingTest, ReplicasOfStagesAverageTheirGradients) {
   const auto train = [](Backend backend, int stages, const std::string& schedule) {
     return collect_ranks(backend, 2 * stages, [&](RankContext& rank) {

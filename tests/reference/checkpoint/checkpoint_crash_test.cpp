@@ -27,7 +27,8 @@ using Content = std::map<std::string, std::string>;  // of a folder: names to by
 constexpr const char* kPath = "run/state";
 constexpr int kRanks = 2;
 
-const Content kFirst{{"hook", "first"}, {"rank0", "first"}, {"inner/rank1", "first, too"}};
+// The first has a file of a rank that the others lack, which must not be left in their folders.
+const Content kFirst{{"hook", "first"}, {"rank0", "first"}, {"inner/rank1", "first, too"}, {"shard", "first"}};
 const Content kSecond{{"hook", "2"}, {"plots/hook", ""}, {"rank0", "second"}, {"inner/rank1", ""}, {"more", "second"}};
 const Content kThird{{"rank0", "third"}};
 
@@ -89,6 +90,10 @@ std::optional<Content> loaded(const Disk& disk, const std::string& path = kPath)
     checksum.update(bytes);
     if (checksum.hex() != entry.checksum) throw CheckpointError(folder + ": damaged: " + entry.name);
     content[entry.name] = bytes;
+  }
+  for (const auto& name : files.list(folder)) {
+    const bool is_known = name.ends_with('/') || name.starts_with(kManifestName) || name.starts_with("accel_part");
+    if (!is_known && !content.contains(name)) throw CheckpointError(folder + ": of another checkpoint: " + name);
   }
   return content;
 }

@@ -15,9 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 
 // FSDP2 with sharded checkpoints on a mesh.
-AcceleratorOptions on_mesh(ParallelismConfig mesh) {
+AcceleratorOptions on_mesh(ParallelismConfig mesh, const std::string& state_dict_type = "SHARDED_STATE_DICT") {
   auto plugin = second_version();
-  plugin.state_dict_type = "SHARDED_STATE_DICT";
+  plugin.state_dict_type = state_dict_type;
   AcceleratorOptions options{.fsdp_plugin = plugin};
   options.parallelism_config = mesh;
   return options;
@@ -26,11 +26,14 @@ AcceleratorOptions on_mesh(ParallelismConfig mesh) {
 // With replicas, several ranks hold the same shard. It must be saved once, and a change after loading must reach
 // all.
 TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
-  for (const auto& mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
-                           ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
+  const std::pair<ParallelismConfig, const char*> cases[] = {
+      {{.dp_replicate_size = 2, .dp_shard_size = 2}, "SHARDED_STATE_DICT"},
+      {{.dp_replicate_size = 2, .dp_shard_size = 2}, "LOCAL_STATE_DICT"},
+      {{.dp_shard_size = 2, .tp_size = 2}, "SHARDED_STATE_DICT"}};
+  for (const auto& [mesh, state_dict_type] : cases) {
     const TemporaryFolder folder;
-    const auto states = run_ranks(4, [&] {
-      Accelerator accelerator(on_mesh(mesh));
+    const auto states = run_ranks(4, [&, mesh = mesh, type = state_dict_type] {
+      Accelerator accelerator(on_mesh(mesh, type));
       auto net = make_net();
       optim::Adam adam(net->parameters(), {.lr = 0.1});
       auto [model, optimizer] = accelerator.prepare(net, adam);

@@ -167,7 +167,7 @@ TEST(PipelineScheduleLaws, BubblesAndLiveActivationsAreThoseOfTheFormulas) {
     }());
     const double ranks = schedule.sizes.ranks, micro_batches = schedule.sizes.micro_batches;
     const double forward = kind.name == "zb_h1" ? 1 : pick(1, 9), backward = kind.name == "zb_h1" ? 1 : pick(1, 9);
-    const auto check = check_schedule(schedule, {.costs = {forward, backward, forward == 1 ? 1 : 0.5}});
+    const auto check = check_schedule(schedule, {.costs = {{forward, backward, forward == 1 ? 1 : 0.5}}});
     const auto bubble = check.times.bubble;
     const auto expected = kind.name == "zb_h1" ? (ranks - 1) / (3 * micro_batches + ranks - 1)
                                                : (ranks - 1) / (micro_batches + ranks - 1);

@@ -18,7 +18,7 @@ enum class Receives { kEager, kDeferred };
 struct CheckOptions {
   std::optional<int> send_capacity = std::nullopt;  ///< see schedule_times.hpp; nullopt: sends never wait
   Receives receives = Receives::kEager;
-  ActionCosts costs = {};
+  std::vector<ActionCosts> costs = {{}};  ///< of every stage, or one of each
 };
 
 struct ScheduleCheck {

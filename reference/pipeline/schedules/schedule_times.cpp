@@ -13,7 +13,7 @@ using Channel = std::pair<int, int>;  // from a rank to another one
 
 class Run {
  public:
-  Run(const Schedule& schedule, const ActionCosts& costs, std::optional<int> send_capacity)
+  Run(const Schedule& schedule, const std::vector<ActionCosts>& costs, std::optional<int> send_capacity)
       : schedule_(schedule),
         costs_(costs),
         capacity_(send_capacity),
@@ -85,7 +85,8 @@ class Run {
     if (!is_compute(action.kind)) return ActionTime{.start = clock, .end = clock};
     const double start = std::max(clock, arrival(rank, action));
     if (start == kNever) return std::nullopt;
-    return ActionTime{.start = start, .end = start + costs_.of(action.kind)};
+    const auto& costs = costs_.size() == 1 ? costs_.front() : costs_[action.stage];
+    return ActionTime{.start = start, .end = start + costs.of(action.kind)};
   }
 
   // The rank whose next action ends first. Actions are performed in the order in which they end, so whether a send can
@@ -142,7 +143,7 @@ class Run {
   }
 
   const Schedule& schedule_;
-  ActionCosts costs_;
+  const std::vector<ActionCosts>& costs_;
   std::optional<int> capacity_;
   std::vector<int> rank_of_;
   std::size_t num_slots_;
@@ -166,7 +167,8 @@ double ActionCosts::of(ActionKind kind) const {
   }
 }
 
-ScheduleTimes times_of(const Schedule& schedule, const ActionCosts& costs, std::optional<int> send_capacity) {
+ScheduleTimes times_of(const Schedule& schedule, const std::vector<ActionCosts>& costs,
+                       std::optional<int> send_capacity) {
   return Run(schedule, costs, send_capacity).run();
 }
 

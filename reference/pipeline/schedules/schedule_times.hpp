@@ -6,7 +6,7 @@
 
 /// When each action of a schedule runs, if messages take no time.
 ///
-///     const auto times = times_of(schedule, {.forward = 1, .backward_input = 1, .backward_weight = 1}, std::nullopt);
+///     const auto times = times_of(schedule, {{.forward = 1, .backward_input = 1, .backward_weight = 1}}, std::nullopt);
 ///     times.waits;         // empty, or a deadlock
 ///     times.bubble;        // the share of the ranks' time in which they wait
 ///
@@ -39,8 +39,8 @@ struct ScheduleTimes {
   double bubble = 0;  ///< 1 - work / (ranks x time from the first action's start to the last one's end)
 };
 
-/// The schedule must have its messages, and be complete (check_schedule).
-[[nodiscard]] ScheduleTimes times_of(const Schedule& schedule, const ActionCosts& costs,
+/// `costs`: of every stage, or one of each. The schedule must have its messages, and be complete (check_schedule).
+[[nodiscard]] ScheduleTimes times_of(const Schedule& schedule, const std::vector<ActionCosts>& costs,
                                      std::optional<int> send_capacity);
 
 }  // namespace accel::pipeline

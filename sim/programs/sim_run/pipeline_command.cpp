@@ -36,6 +36,12 @@ struct PipelineArguments {
   std::string csv, plot;
 
   [[nodiscard]] bool is_file() const { return schedule.ends_with(".csv"); }
+  [[nodiscard]] std::vector<pipeline::ActionCosts> action_costs() const {
+    std::vector<pipeline::ActionCosts> all;
+    for (std::size_t index = 0; index + 2 < costs.size(); index += 3)
+      all.push_back({costs[index], costs[index + 1], costs[index + 2]});
+    return all;
+  }
 };
 
 // The sizes of a file may be larger than its table: what lacks is then missing.
@@ -74,11 +80,13 @@ pipeline::CheckOptions checked(const PipelineArguments& arguments) {
   }
   if (arguments.receives != "eager" && arguments.receives != "deferred")
     problems.push_back(fmt::format("--receives {}; expected eager or deferred", arguments.receives));
-  if (arguments.costs.size() != 3 || std::any_of(arguments.costs.begin(), arguments.costs.end(),
-                                                 [](double cost) { return !(cost >= 0 && std::isfinite(cost)); }))
-    problems.push_back(
-        fmt::format("--costs {}; expected three times from 0 on: forward, gradient of the input, gradients of weights",
-                    fmt::join(arguments.costs, ",")));
+  if (arguments.costs.empty() || arguments.costs.size() % 3 != 0 ||
+      std::any_of(arguments.costs.begin(), arguments.costs.end(),
+                  [](double cost) { return !(cost >= 0 && std::isfinite(cost)); }))
+    problems.push_back(fmt::format(
+        "--costs {}; expected three times from 0 on (forward, gradient of the input, gradients of weights), "
+        "or three of each stage",
+        fmt::join(arguments.costs, ",")));
   if (!arguments.is_file()) {
     if (!arguments.stages) problems.emplace_back("--stages is missing");
     if (!arguments.micro_batches) problems.emplace_back("--micro-batches is missing");
@@ -91,7 +99,14 @@ pipeline::CheckOptions checked(const PipelineArguments& arguments) {
   check_config(problems.empty(), "{}", listed(problems, "\n"));
   return {.send_capacity = capacity,
           .receives = arguments.receives == "eager" ? Receives::kEager : Receives::kDeferred,
-          .costs = {arguments.costs[0], arguments.costs[1], arguments.costs[2]}};
+          .costs = arguments.action_costs()};
+}
+
+// A file has its own number of stages.
+void check_number_of_costs(const PipelineArguments& arguments, int stages) {
+  const auto given = arguments.costs.size() / 3;
+  check_config(given == 1 || given == static_cast<std::size_t>(stages),
+               "--costs: those of {} stages; expected three times, or three of each of the {} stages", given, stages);
 }
 
 // Messages would hide the computations.
@@ -146,7 +161,9 @@ std::string text_of(const pipeline::ScheduleCheck& check, const PipelineArgument
 
 int answer(const PipelineArguments& arguments) {
   const auto options = checked(arguments);
-  const auto check = check_schedule(arguments.is_file() ? read_file(arguments) : make(arguments), options);
+  const auto schedule = arguments.is_file() ? read_file(arguments) : make(arguments);
+  check_number_of_costs(arguments, schedule.sizes.stages);
+  const auto check = check_schedule(schedule, options);
   if (!arguments.csv.empty()) {
     std::ostringstream out;
     write_schedule(out, arguments.csv_has_messages ? check.run : computations_of(check.run));
@@ -184,7 +201,8 @@ int pipeline_main(int argc, char** argv) {
                  "needs them)")
       ->capture_default_str();
   app.add_option("--costs", arguments.costs,
-                 "Times of a forward, of a gradient of the input and of gradients of weights: F,B,W")
+                 "Times of a forward, of a gradient of the input and of gradients of weights: F,B,W, of every stage or "
+                 "of one stage after the other")
       ->delimiter(',')
       ->capture_default_str();
   app.add_flag("--json", arguments.json, "Print one JSON object");

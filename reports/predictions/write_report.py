@@ -46,6 +46,7 @@ Rows with * were fitted: {fitted} of {count}. Nothing is fitted per run.
 | share of the peak in large products, A100 | 0.74 | sc21-t1-18B, seqsel-175B-selective, mpt-13b-2048-8-a10080gb-mbs2 |
 | the same, H100 | 0.665 | titan-8b-8-compile, dgxc-nemotron-15b-bf16-64 |
 | the same in fp8, H100 | 0.62 | mlperf-v3.1-eos_n64_ngc23.09_nemo |
+| the same in fp8, GB200 | 0.54 | Llama 3 8B on 8 GB200, a run of Megatron-Bridge's performance summary that is not in the table |
 | visible part of adding gradients in float32 | 0.45 | seqsel-175B-selective, mlperf-v3.1-eos_n64_ngc23.09_nemo |
 
 All other constants are measurements of others, or assumptions that hardware.yaml marks as such. The assumptions, and the traits of frameworks
@@ -54,8 +55,8 @@ predicted less well than these.
 
 ## What misses
 
-- **mbridge-26.02.01-gptoss-gb200**, {gptoss}: the only run on Blackwell, and a mixture of 128 experts. The constants of Blackwell are scaled
-  from Hopper's. The source states 428 TFLOP/s per GPU, 17 % of the peak, and leaves open which kernel the attention with sinks used, which
+- **mbridge-26.02.01-gptoss-gb200**, {gptoss}: the only run on Blackwell, and a mixture of 128 experts. Most constants of Blackwell are
+  scaled from Hopper's. The source states 428 TFLOP/s per GPU, 17 % of the peak, and leaves open which kernel the attention with sinks used, which
   library exchanged the tokens over NVLink, and how balanced the experts were.
 - **Memory** was compared with the five rows that state it: {memory}.
 """

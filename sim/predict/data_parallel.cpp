@@ -5,7 +5,6 @@
 namespace accel::predict {
 namespace {
 
-constexpr double kHalf = 2;
 // Of Adam in mixed precision: reads the gradient, both moments and the weight in float32, writes the last three and the
 // weight in 16 bits.
 constexpr double kAdamBytes = 30;

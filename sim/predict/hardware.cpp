@@ -5,6 +5,7 @@
 
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
+#include "sim/predict/input_rules.hpp"
 #include "sim/predict/shipped_hardware.hpp"
 
 namespace accel::predict {
@@ -13,7 +14,6 @@ namespace {
 constexpr double kGiga = 1e9, kTera = 1e12;
 constexpr double kGibi = 1024.0 * 1024.0 * 1024.0;
 
-bool is_positive(double value) { return value > 0 && std::isfinite(value); }
 bool is_not_negative(double value) { return value >= 0 && std::isfinite(value); }
 
 // Reads numbers of a mapping into places, later files over earlier ones.

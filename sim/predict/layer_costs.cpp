@@ -8,8 +8,6 @@
 namespace accel::predict {
 namespace {
 
-constexpr double kHalf = 2;  // bytes of an activation
-
 // Builds one layer from its operators.
 class Layer {
  public:

@@ -9,6 +9,8 @@
 /// Thread rule: pure functions.
 namespace accel::predict {
 
+inline constexpr double kHalf = 2;  ///< bytes of an element in 16 bits
+
 /// Everything that the parts of a prediction read.
 struct RunContext {
   const TrainingRun& run;

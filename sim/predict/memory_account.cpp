@@ -7,7 +7,6 @@
 namespace accel::predict {
 namespace {
 
-constexpr double kHalf = 2;
 constexpr double kContextBytes = 2.0e9;  // CUDA context, cuBLAS workspaces and NCCL's buffers
 constexpr double kFragments = 0.03;      // of everything else
 

@@ -5,10 +5,10 @@
 #include <sstream>
 #include <vector>
 
+#include "sim/predict/input_rules.hpp"
+
 namespace accel::predict {
 namespace {
-
-bool contains(const std::string& text, const char* words) { return text.find(words) != std::string::npos; }
 
 std::vector<double> numbers_of(std::string text) {
   std::replace_if(

@@ -5,6 +5,7 @@
 #include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "sim/predict/framework.hpp"
+#include "sim/predict/input_rules.hpp"
 #include "sim/predict/recompute_text.hpp"
 #include <algorithm>
 #include <cmath>
@@ -14,7 +15,6 @@ namespace {
 
 bool is_count(double value) { return value >= 1 && value <= 1e12 && value == std::floor(value); }
 bool is_count_or_zero(double value) { return value == 0 || is_count(value); }
-bool is_positive(double value) { return value > 0 && std::isfinite(value); }
 constexpr double kMostGpus = 1 << 20;
 constexpr double kBatchTolerance = 0.05;
 
@@ -77,8 +77,6 @@ ModelShape read_model(YamlReader& reader) {
     reader.problem("kv_heads", fmt::format("expected a divisor of the {} heads", model.heads));
   return model;
 }
-
-bool contains(const std::string& text, const std::string& words) { return text.find(words) != std::string::npos; }
 
 SystemShape read_system(YamlReader& reader) {
   SystemShape system;

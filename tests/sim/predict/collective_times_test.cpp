@@ -10,7 +10,7 @@
 #include "sim/network/network.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::predict {
+namespace accel::predict::collective_times_test {
 namespace {
 
 using accel::testing::expect_property;
@@ -95,4 +95,4 @@ TEST(CollectiveTimesTest, TokensThatCrossOncePerNodeAreFewer) {
 }
 
 }  // namespace
-}  // namespace accel::predict
+}  // namespace accel::predict::collective_times_test

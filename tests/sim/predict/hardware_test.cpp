@@ -6,7 +6,7 @@
 #include "reference/core/errors.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace accel::predict {
+namespace accel::predict::hardware_test {
 namespace {
 
 using ::testing::AllOf;
@@ -70,4 +70,4 @@ TEST(HardwareTest, CurvesAreInterpolatedByTheLogarithm) {
 }
 
 }  // namespace
-}  // namespace accel::predict
+}  // namespace accel::predict::hardware_test

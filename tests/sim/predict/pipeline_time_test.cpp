@@ -6,7 +6,7 @@
 #include "reference/pipeline/schedules/schedule_check.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::predict {
+namespace accel::predict::pipeline_time_test {
 namespace {
 
 using accel::testing::expect_property;
@@ -85,4 +85,4 @@ TEST(PipelineTimeTest, TheFirstRankHoldsTheMostActivations) {
 }
 
 }  // namespace
-}  // namespace accel::predict
+}  // namespace accel::predict::pipeline_time_test

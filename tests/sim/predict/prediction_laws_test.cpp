@@ -7,7 +7,7 @@
 #include "tests/sim/predict/described_run.hpp"
 #include "tests/support/property.hpp"
 
-namespace accel::predict {
+namespace accel::predict::prediction_laws_test {
 namespace {
 
 using accel::testing::expect_property;
@@ -234,4 +234,4 @@ TEST(PredictionLaws, AFoundLayoutFitsAndIsThePredictionOfItsRun) {
 }
 
 }  // namespace
-}  // namespace accel::predict
+}  // namespace accel::predict::prediction_laws_test

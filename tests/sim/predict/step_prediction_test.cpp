@@ -9,7 +9,7 @@
 #include "sim/predict/data_parallel.hpp"
 #include "tests/sim/predict/described_run.hpp"
 
-namespace accel::predict {
+namespace accel::predict::step_prediction_test {
 namespace {
 
 using accel::testing::small_run;
@@ -149,4 +149,4 @@ TEST(StepPredictionTest, AnUnknownGpuIsAnError) {
 }
 
 }  // namespace
-}  // namespace accel::predict
+}  // namespace accel::predict::step_prediction_test

@@ -6,7 +6,7 @@
 #include "reference/core/errors.hpp"
 #include "tests/sim/predict/described_run.hpp"
 
-namespace accel::predict {
+namespace accel::predict::training_run_test {
 namespace {
 
 using ::testing::AllOf;
@@ -151,4 +151,4 @@ TEST(TrainingRunTest, ParametersOfPublishedModelsAreThoseThatTheyState) {
 }
 
 }  // namespace
-}  // namespace accel::predict
+}  // namespace accel::predict::training_run_test

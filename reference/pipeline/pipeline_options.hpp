@@ -16,8 +16,8 @@ struct PipelineOptions {
   /// parameters as possible.
   std::vector<std::string> split_points = {};
   bool gather_output = false;  ///< forward returns the outputs on every rank
-  /// Keep only the input of each layer, and compute it again in the backward pass, with the same random numbers. Running
-  /// statistics of a layer are then updated twice, as under torch.utils.checkpoint.
+  /// Keep only the input of each layer, and compute it again in the backward pass, with the same random numbers.
+  /// Running statistics of a layer are then updated twice, as under torch.utils.checkpoint.
   bool recompute = false;
   /// Messages to another rank that may be in flight before a send waits; unset: any number.
   std::optional<int> send_capacity = std::nullopt;

@@ -6,7 +6,7 @@
 
 /// When each action of a schedule runs, if messages take no time.
 ///
-///     const auto times = times_of(schedule, {{.forward = 1, .backward_input = 1, .backward_weight = 1}}, std::nullopt);
+///     const auto times = times_of(schedule, {{.forward = 1, .backward_weight = 2}}, std::nullopt);
 ///     times.waits;         // empty, or a deadlock
 ///     times.bubble;        // the share of the ranks' time in which they wait
 ///

@@ -29,15 +29,15 @@ const ExperimentFiles kNoExperimentFiles{
 
 int run_main(int argc, char** argv) {
   try {
+    if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
     for (const std::string_view command : {"plan", "layouts"}) {
       if (argc > 1 && argv[1] == command) refuse(fmt::format("sim-run {}", command));
     }
-    if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Runs a program on simulated ranks: sim-run [OPTIONS] -- python train.py [ARGS...]", "sim-run");
     app.footer(
         "Other commands, each with --help: sim-run check, sim-run explore, sim-run compare, sim-run prove, "
-        "sim-run pipeline");
+        "sim-run pipeline, sim-run predict");
     RunOptions options;
     std::string experiment;
     add_run_options(app, options);

@@ -359,13 +359,13 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
-    if (argc > 1 && std::string(argv[1]) == "layouts") return layouts_main(argc - 1, argv + 1);
     if (const auto code = run_program_command(argc, argv, kExperimentFiles)) return *code;
+    if (argc > 1 && std::string(argv[1]) == "layouts") return layouts_main(argc - 1, argv + 1);
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
     app.footer(
         "Other commands, each with --help: sim-run check, sim-run plan, sim-run explore, sim-run compare, sim-run "
-        "prove, sim-run layouts, sim-run pipeline");
+        "prove, sim-run layouts, sim-run pipeline, sim-run predict");
     if (const auto code = parse(argc, argv, arguments, app)) return *code;
     return run_experiment(arguments);
   } catch (const std::exception& error) {

@@ -15,9 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 
 // FSDP2 with sharded checkpoints on a mesh.
-AcceleratorOptions on_mesh(ParallelismConfig mesh, const std::string& state_dict_type = "SHARDED_STATE_DICT") {
+AcceleratorOptions on_mesh(ParallelismConfig mesh) {
   auto plugin = second_version();
-  plugin.state_dict_type = state_dict_type;
+  plugin.state_dict_type = "SHARDED_STATE_DICT";
   AcceleratorOptions options{.fsdp_plugin = plugin};
   options.parallelism_config = mesh;
   return options;
@@ -26,14 +26,11 @@ AcceleratorOptions on_mesh(ParallelismConfig mesh, const std::string& state_dict
 // With replicas, several ranks hold the same shard. It must be saved once, and a change after loading must reach
 // all.
 TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
-  const std::pair<ParallelismConfig, const char*> cases[] = {
-      {{.dp_replicate_size = 2, .dp_shard_size = 2}, "SHARDED_STATE_DICT"},
-      {{.dp_replicate_size = 2, .dp_shard_size = 2}, "LOCAL_STATE_DICT"},
-      {{.dp_shard_size = 2, .tp_size = 2}, "SHARDED_STATE_DICT"}};
-  for (const auto& [mesh, state_dict_type] : cases) {
+  for (const auto& mesh : {ParallelismConfig{.dp_replicate_size = 2, .dp_shard_size = 2},
+                           ParallelismConfig{.dp_shard_size = 2, .tp_size = 2}}) {
     const TemporaryFolder folder;
-    const auto states = run_ranks(4, [&, mesh = mesh, type = state_dict_type] {
-      Accelerator accelerator(on_mesh(mesh, type));
+    const auto states = run_ranks(4, [&] {
+      Accelerator accelerator(on_mesh(mesh));
       auto net = make_net();
       optim::Adam adam(net->parameters(), {.lr = 0.1});
       auto [model, optimizer] = accelerator.prepare(net, adam);
@@ -66,6 +63,37 @@ TEST(ShardedAcceleratorTest, CopiesOfAShardAreSavedOnceAndModifiedTogether) {
       for (const auto& state : states) EXPECT_TRUE(torch::equal(state, states.front()));
     }
   }
+}
+
+// Two machines with two ranks: the machines hold equal shards. Pieces that two ranks had written would overlap.
+TEST(ShardedAcceleratorTest, CopiesOfALocalShardAreSavedOnce) {
+  const TemporaryFolder folder;
+  run_ranks(Backend::kSim, 4, [&](RankContext& rank) {
+    rank.local_world_size = 2;
+    rank.local_rank = rank.rank % 2;
+    auto plugin = wrapping_blocks("HYBRID_SHARD");
+    plugin.state_dict_type = "LOCAL_STATE_DICT";
+    Accelerator accelerator({.fsdp_plugin = plugin}, rank);
+    auto net = make_net();
+    optim::Adam adam(net->parameters(), {.lr = 0.1});
+    auto [model, optimizer] = accelerator.prepare(net, adam);
+    const auto step = [&] {
+      accelerator.backward(model(batch_of(rank.rank, 1, 4, false)).square().mean());
+      optimizer.step();
+      optimizer.zero_grad();
+    };
+    const auto weight = [&] {
+      const auto whole = accelerator.gathered_parameters(model);
+      return net->head->weight.detach().clone();
+    };
+    step();
+    accelerator.save_state(folder.path("state"));
+    step();
+    const auto then = weight();
+    accelerator.load_state(folder.path("state"));
+    step();
+    EXPECT_TRUE(torch::equal(weight(), then));
+  });
 }
 
 // Each rank has a part of the sequence, so gradients are averaged over all of these ranks too.

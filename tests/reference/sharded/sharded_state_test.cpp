@@ -7,6 +7,7 @@
 #include "tests/reference/sharded/sharded_training.hpp"
 #include "tests/reference/sharded/sharding_options.hpp"
 #include "tests/support/message_of.hpp"
+#include "tests/support/run_ranks.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace accel::testing {

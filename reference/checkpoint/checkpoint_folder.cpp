@@ -120,6 +120,7 @@ void remove_outdated(Files& files, const std::string& folder) {
     else if (name != kManifestName)
       files.remove(folder + "/" + name);
   }
+  files.sync_folder(folder);  // else power loss may undo these removals and not that of the manifest
   remove_folder(files, folder);
 }
 

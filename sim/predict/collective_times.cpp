@@ -58,14 +58,14 @@ double CollectiveTimes::gather(double bytes, const RankGroup& group) const {
 
 double CollectiveTimes::gather_in_calls(double bytes, const RankGroup& group, double calls,
                                         bool through_one_card) const {
-  if (group.size <= 1) return 0;
+  if (group.size <= 1 || bytes <= 0) return 0;
   double rate = ring_rate(group);
   if (through_one_card && num_domains(group) > 1) rate = std::min(rate, card_share(group.stride * group.size));
   return bytes * (group.size - 1) / group.size / rate + calls * ring_latency(group);
 }
 
 double CollectiveTimes::all_reduce(double bytes, const RankGroup& group) const {
-  if (group.size <= 1) return 0;
+  if (group.size <= 1 || bytes <= 0) return 0;
   const double domains = num_domains(group);
   double latency = latencies_.tree_base + latencies_.tree_hop_nvlink * members_per_domain(group);
   if (domains > 1) latency += latencies_.tree_network + latencies_.tree_doubling_of_nodes * std::log2(domains);
@@ -85,6 +85,12 @@ double CollectiveTimes::all_to_all(const TokenExchange& tokens, const RankGroup&
     across = tokens.bytes * different / tokens.copies * (domains - 1) / domains;
   }
   return std::max(inside, across / card_share(group.stride * group.size)) + latencies_.ring_base;
+}
+
+double CollectiveTimes::ring_of_messages(double bytes, const RankGroup& group) const {
+  const double steps = group.size - 1;
+  if (num_domains(group) <= 1) return steps * (bytes / bus_rate_ + latencies_.message_nvlink);
+  return steps * (bytes / card_share(group.stride * group.size) + latencies_.message_network);
 }
 
 double CollectiveTimes::message(double bytes, double stride) const {

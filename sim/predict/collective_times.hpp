@@ -35,6 +35,8 @@ class CollectiveTimes {
   [[nodiscard]] double gather_in_calls(double bytes, const RankGroup& group, double calls, bool through_one_card) const;
   [[nodiscard]] double all_reduce(double bytes, const RankGroup& group) const;
   [[nodiscard]] double all_to_all(const TokenExchange& tokens, const RankGroup& group) const;
+  /// Each rank passes `bytes` to the next one, until all have seen those of all. The slowest link sets the pace.
+  [[nodiscard]] double ring_of_messages(double bytes, const RankGroup& group) const;
   /// A message between ranks that are `stride` apart.
   [[nodiscard]] double message(double bytes, double stride) const;
 

@@ -10,25 +10,9 @@ namespace {
 constexpr double kAdamBytes = 30;
 constexpr double kNormBytes = 8;  // of a gradient: its norm, and its scaling
 
-// The ranks that share the state of dense parameters, and of experts.
-struct Groups {
-  RankGroup dense, experts, replicas;
-};
-
-Groups groups_of(const TrainingRun& run) {
-  const double shards = run.zero_group > 0 ? run.zero_group : run.data_ranks();
-  const double expert_ranks = run.ep * run.etp;
-  Groups groups{.dense = {.stride = run.tp, .size = run.data_ranks()},
-                .experts = {.stride = expert_ranks, .size = std::max(1.0, run.data_ranks() * run.tp / expert_ranks)}};
-  if (run.zero_group > 0) {
-    groups.dense.size = shards;
-    groups.replicas = {.stride = run.tp * shards, .size = run.data_ranks() / shards};
-  }
-  return groups;
-}
-
 double gradient_message_bytes(const RunContext& context) {
-  if (context.run.pure_half || (context.run.precision == Precision::kFp16 && context.run.zero < 3)) return kHalf;
+  if (context.run.has_half_precision_state || (context.run.precision == Precision::kFp16 && context.run.zero < 3))
+    return kBytesPerHalf;
   return context.framework.gradient_message_bytes;
 }
 
@@ -43,7 +27,7 @@ double of_replicas(const RunContext& context, const StageParameters& parameters,
   const auto& run = context.run;
   const auto& framework = context.framework;
   const auto& times = context.collectives;
-  const auto groups = groups_of(run);
+  const auto groups = shard_groups(run);
   const RankGroup all{.stride = run.tp, .size = run.data_ranks()};
   const double bytes = gradient_message_bytes(context);
   double gradients = 0, gathered = 0;
@@ -54,8 +38,8 @@ double of_replicas(const RunContext& context, const StageParameters& parameters,
     gradients = run.zero_group > 0 ? times.all_reduce(bytes * parameters.dense, all)
                                    : times.gather(bytes * parameters.dense, all);
     gradients += times.gather(bytes * parameters.experts, groups.experts);
-    gathered =
-        times.gather(kHalf * parameters.dense, groups.dense) + times.gather(kHalf * parameters.experts, groups.experts);
+    gathered = times.gather(kBytesPerHalf * parameters.dense, groups.dense) +
+               times.gather(kBytesPerHalf * parameters.experts, groups.experts);
   }
   double least = framework.gradient_visible, cover = framework.gradient_cover;
   if (run.overlaps_gradients) {
@@ -67,18 +51,18 @@ double of_replicas(const RunContext& context, const StageParameters& parameters,
 }
 
 // Each layer's parameters are gathered before its forward and its backward pass, and its gradients are summed after the
-// latter, while a neighbouring layer computes. Stages of a pipeline gather once per step.
+// latter, while a neighbouring layer computes.
 double of_shards(const RunContext& context, const StageParameters& parameters, const RankWork& work) {
   const auto& run = context.run;
   const auto& framework = context.framework;
-  const auto groups = groups_of(run);
+  const auto groups = shard_groups(run);
   const auto layer = layer_parameters(run);
   const auto collective = [&](double bytes, const StageParameters& of) {
     return context.collectives.gather_in_calls(bytes * of.dense, groups.dense, framework.shard_gathers_per_layer,
                                                framework.shards_through_one_card) +
            context.collectives.gather(bytes * of.experts, groups.experts);
   };
-  const double gather = collective(run.gathers_fp8 ? 1 : kHalf, layer);
+  const double gather = collective(run.gathers_fp8 ? 1 : kBytesPerHalf, layer);
   const double gradient_bytes = gradient_message_bytes(context);
   double reduce = collective(gradient_bytes, layer);
   if (groups.replicas.size > 1)
@@ -88,9 +72,13 @@ double of_shards(const RunContext& context, const StageParameters& parameters, c
       visible(gather + reduce, work.layer_backward, framework.gradient_visible, framework.gradient_cover);
   // Embedding and head: nothing computes while the first is gathered and the last is reduced.
   const StageParameters rest{.dense = std::max(0.0, parameters.dense - layer.dense * work.layers)};
-  const double ends = gather + reduce + 0.5 * (2 * collective(kHalf, rest) + collective(gradient_bytes, rest));
-  const double passes = run.pp > 1 ? 1 : run.micro_batches;
-  return passes * (work.layers * (forward + backward) + ends);
+  const double ends = gather + reduce + 0.5 * (2 * collective(kBytesPerHalf, rest) + collective(gradient_bytes, rest));
+  // Stages of a pipeline keep what they have gathered until the step ends.
+  if (run.pp > 1) {
+    const double sums = visible(reduce, work.layer_backward, framework.gradient_visible, framework.gradient_cover);
+    return work.layers * (forward + sums) + ends;
+  }
+  return run.micro_batches * (work.layers * (forward + backward) + ends);
 }
 
 }  // namespace
@@ -102,7 +90,7 @@ double data_parallel_seconds(const RunContext& context, const StageParameters& p
 
 double optimizer_seconds(const RunContext& context, const StageParameters& parameters) {
   const auto& run = context.run;
-  const auto groups = groups_of(run);
+  const auto groups = shard_groups(run);
   const double dense_group = run.zero > 0 ? groups.dense.size : 1;
   const double expert_group = run.zero > 0 ? groups.experts.size : 1;
   const double stepped = parameters.dense / dense_group + parameters.experts / expert_group;

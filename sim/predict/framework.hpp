@@ -4,6 +4,8 @@
 #include <string_view>
 #include <vector>
 
+#include "sim/predict/attention_kernel.hpp"
+
 /// What a training framework overlaps, fuses and stores. Predictions differ by these traits, never by run.
 ///
 /// Thread rule: constants.
@@ -14,11 +16,11 @@ struct Framework {
   std::string_view summary;
   std::vector<std::string_view> titles;  ///< words in the title of a source that stand for it
   // Kernels.
-  bool has_cudnn_attention = false;  ///< fused attention is cuDNN's instead of FlashAttention's
-  bool has_dropout = false;          ///< masks of dropout after attention and MLP, as Megatron's default
-  double norm_passes = 1;            ///< memory traffic of norms and residuals, relative to fused kernels
-  bool fuses_activation = true;      ///< the activation is one kernel
-  bool compiles = false;             ///< norms and residuals join their neighbours (torch.compile)
+  AttentionKernel attention = AttentionKernel::kUnfused;  ///< if a run does not name another one
+  bool has_dropout = false;      ///< masks of dropout after attention and MLP, as Megatron's default
+  double norm_passes = 1;        ///< memory traffic of norms and residuals, relative to fused kernels
+  bool fuses_activation = true;  ///< the activation is one kernel
+  bool compiles = false;         ///< norms and residuals join their neighbours (torch.compile)
   // Overlap: the part of a communication that stays visible, and the part of the computation that can cover it.
   double tensor_visible = 1;   ///< of a tensor parallel collective
   double message_visible = 1;  ///< of a message between stages

@@ -19,13 +19,15 @@ bool is_not_negative(double value) { return value >= 0 && std::isfinite(value); 
 // Reads numbers of a mapping into places, later files over earlier ones.
 class Numbers {
  public:
-  Numbers(YamlReader& reader, YAML::Node node) : reader_(reader), node_(std::move(node)) {}
+  /// `allows_text`: a text stands for an unknown number.
+  Numbers(YamlReader& reader, YAML::Node node, bool allows_text = false)
+      : reader_(reader), node_(std::move(node)), allows_text_(allows_text) {}
 
-  // A text that is no number stands for an unknown one.
   [[nodiscard]] bool has(const std::string& key) const {
     if (!node_.IsMap() || !node_[key] || node_[key].IsNull()) return false;
     double number = 0;
-    return !node_[key].IsScalar() || node_[key].Tag() != "!" || YAML::convert<double>::decode(node_[key], number);
+    const bool is_text = node_[key].IsScalar() && !YAML::convert<double>::decode(node_[key], number);
+    return !is_text || !allows_text_;
   }
   void positive(const std::string& key, double& place, double unit = 1) {
     read(key, place, unit, is_positive, "a positive number");
@@ -40,10 +42,11 @@ class Numbers {
 
   YamlReader& reader_;
   YAML::Node node_;
+  bool allows_text_;
 };
 
 void read_gpu(YamlReader reader, const YAML::Node& node, Gpu& gpu) {
-  Numbers numbers(reader, node);
+  Numbers numbers(reader, node, /*allows_text=*/true);
   if (const auto generation = reader.optional<std::string>("generation")) gpu.generation = *generation;
   numbers.positive("peak_bf16", gpu.flops_bf16, kTera);
   numbers.positive("peak_fp8", gpu.flops_fp8, kTera);
@@ -52,16 +55,17 @@ void read_gpu(YamlReader reader, const YAML::Node& node, Gpu& gpu) {
   numbers.positive("memory_gb_per_s", gpu.memory_bytes_per_second, kGiga);
   numbers.positive("sms", gpu.multiprocessors);
   numbers.positive("gpus_per_nvlink_domain", gpu.gpus_per_nvlink_domain);
-  double link = 0, share = 0.8;  // 0.8: what other generations reach
-  numbers.positive("nvlink_gb_per_s", link, kGiga);
-  numbers.positive("nvlink_share", share);
-  if (link > 0) gpu.nvlink_bus_bytes_per_second = link * share;
+  numbers.positive("nvlink_gb_per_s", gpu.nvlink_bytes_per_second, kGiga);
+  numbers.positive("nvlink_share", gpu.nvlink_share);
 }
 
 void read_curve(YamlReader& reader, const YAML::Node& node, const std::string& key, const std::vector<double>& sizes,
                 Curve& curve) {
   if (!node[key]) return;
-  const auto values = reader.optional<std::vector<double>>(key, nullptr, "a list of numbers");
+  const auto are_positive = [](const std::vector<double>& values) {
+    return !values.empty() && std::all_of(values.begin(), values.end(), is_positive);
+  };
+  const auto values = reader.optional<std::vector<double>>(key, are_positive, "a list of positive numbers");
   if (!values) return;
   if (values->size() != sizes.size()) {
     reader.problem(key, "expected as many numbers as `sequence` has");
@@ -80,7 +84,11 @@ void read_attention(YamlReader& file, const YAML::Node& root, std::map<std::stri
   const std::string section = "attention_forward_backward";
   if (!file.has(section)) return;
   auto reader = file.mapping(section);
-  const auto sizes = reader.required<std::vector<double>>("sequence");
+  const auto is_rising = [](const std::vector<double>& sizes) {
+    return !sizes.empty() && sizes.front() > 0 && std::is_sorted(sizes.begin(), sizes.end(), std::less_equal<>());
+  };
+  const auto sizes = reader.required<std::vector<double>>("sequence", is_rising, "rising positive numbers");
+  if (sizes.empty()) return;
   const std::pair<const char*, const char*> rows[] = {{"a100_sxm4_80", "ampere"}, {"h100_sxm5_80", "hopper"}};
   for (const auto& [gpu, generation] : rows) {
     if (!reader.has(gpu)) continue;
@@ -198,6 +206,7 @@ Hardware assembled(Parts parts, YamlReader& file) {
     gpu.flash2 = scaled(curves.flash2, factor);
     gpu.flash2_small_heads = scaled(curves.flash2_small_heads, factor);
     gpu.flash1 = scaled(curves.flash1, factor);
+    gpu.nvlink_bus_bytes_per_second = gpu.nvlink_bytes_per_second * gpu.nvlink_share;
     check_gpu(gpu, file);
   }
   return std::move(parts.hardware);

@@ -29,8 +29,10 @@ struct Gpu {
   double flops_fp8 = 0, flops_fp4 = 0;  ///< 0: has none
   double memory_bytes = 0, memory_bytes_per_second = 0;
   double multiprocessors = 0;
-  double nvlink_bus_bytes_per_second = 0;                               ///< as nccl-tests measures it
-  double gpus_per_nvlink_domain = 0;                                    ///< 0: those of a node
+  double nvlink_bytes_per_second = 0;      ///< of the data sheet, in one direction
+  double nvlink_share = 0.8;               ///< that collectives reach; by default what most generations do
+  double nvlink_bus_bytes_per_second = 0;  ///< their product, as nccl-tests measures it
+  double gpus_per_nvlink_domain = 0;       ///< 0: those of a node
   double matmul_share = 0, matmul_share_fp8 = 0, matmul_share_fp4 = 0;  ///< of the peaks, in large products
   Curve flash2, flash2_small_heads, flash1;                             ///< operations per second by sequence length
 

@@ -8,6 +8,18 @@
 namespace accel::predict {
 namespace {
 
+CommunicationSeconds scaled(const CommunicationSeconds& seconds, double factor) {
+  return {.tensor_parallel = seconds.tensor_parallel * factor,
+          .context_parallel = seconds.context_parallel * factor,
+          .expert_parallel = seconds.expert_parallel * factor};
+}
+
+CommunicationSeconds sum_of(const CommunicationSeconds& a, const CommunicationSeconds& b) {
+  return {.tensor_parallel = a.tensor_parallel + b.tensor_parallel,
+          .context_parallel = a.context_parallel + b.context_parallel,
+          .expert_parallel = a.expert_parallel + b.expert_parallel};
+}
+
 // Builds one layer from its operators.
 class Layer {
  public:
@@ -18,31 +30,34 @@ class Layer {
     if (is_sparse_) {
       experts();
     } else {
-      mlp(run_.model.ffn / run_.tp, context_.tokens());
+      mlp(run_.model.ffn / run_.tp, context_.tokens(), run_.recompute.mlp);
     }
     attention();
     norms();
     if (context_.has_small_products()) casts();
-    recomputation();
     tensor_parallel();
     context_parallel();
+    recomputation();
     return seconds_;
   }
 
  private:
-  void product(double tokens, double outputs, double inputs, double count = 1) {
+  // Returns the seconds of the forward pass.
+  double product(double tokens, double outputs, double inputs, double count = 1) {
     const Matmul forward{.m = tokens, .n = outputs, .k = inputs, .count = count};
     const auto& kernels = context_.kernels;
-    seconds_.forward.products += kernels.matmul(forward);
+    const double seconds = kernels.matmul(forward);
+    seconds_.forward.products += seconds;
     seconds_.backward.products += kernels.matmul(forward.input_gradient()) + kernels.matmul(forward.weight_gradient()) +
                                   kernels.weight_update(outputs * inputs * count, update_bytes());
+    return seconds;
   }
 
   // Of a parameter's sum of gradients over micro-batches: read and written in float32 by the product itself, or by a
   // kernel that also reads the new gradient. FSDP reduces instead.
   [[nodiscard]] double update_bytes() const {
     if (run_.zero == 3) return 0;
-    if (run_.adds_gradients_apart) return 24;
+    if (run_.has_separate_gradient_sums) return 24;
     return context_.framework.gradient_bytes >= 4 ? 8 : 4;
   }
 
@@ -63,7 +78,7 @@ class Layer {
     // Bias or rotation of queries and keys, and their layout.
     const double width = (model.query_width() + model.key_value_width()) / run_.tp;
     const double passes = model.is_gated ? 2 : 1;
-    const double bytes = 2 * kHalf * tokens * width * passes;
+    const double bytes = 2 * kBytesPerHalf * tokens * width * passes;
     elementwise(bytes, bytes, 3, 3);
   }
 
@@ -74,23 +89,27 @@ class Layer {
     product(tokens, model.query_width() / run_.tp, model.q_lora > 0 ? model.q_lora : model.hidden);
     product(tokens, model.kv_lora + model.rope_dim, model.hidden);
     const double up = model.heads * (model.head_dim - model.rope_dim) + model.value_width();
-    product(tokens, up / run_.tp, model.kv_lora);
+    const double seconds = product(tokens, up / run_.tp, model.kv_lora);
+    if (run_.recompute.latent_projections) recomputed_parts_ += seconds;
   }
 
-  void mlp(double width, double tokens) {
-    product(tokens, width * (run_.model.is_gated ? 2 : 1), run_.model.hidden);
-    product(tokens, run_.model.hidden, width);
-    activation(tokens * width);
+  void mlp(double width, double tokens, bool is_recomputed) {
+    const double products = product(tokens, width * (run_.model.is_gated ? 2 : 1), run_.model.hidden) +
+                            product(tokens, run_.model.hidden, width);
+    const double elementwise = activation(tokens * width);
+    if (is_recomputed) recomputed_parts_ += products + elementwise;
   }
 
   // Reads its inputs and writes an output, in the backward pass also the gradients; unfused kernels read and write
   // more.
-  void activation(double elements) {
+  double activation(double elements) {
     const bool is_gated = run_.model.is_gated;
     double forward = is_gated ? 3 : 2, backward = is_gated ? 5 : 3;
     if (is_gated && !context_.framework.fuses_activation) forward = 5, backward = 9;
-    seconds_.forward.activation += context_.kernels.memory_bound(forward * kHalf * elements);
-    seconds_.backward.activation += context_.kernels.memory_bound(backward * kHalf * elements);
+    const double seconds = context_.kernels.memory_bound(forward * kBytesPerHalf * elements);
+    seconds_.forward.activation += seconds;
+    seconds_.backward.activation += context_.kernels.memory_bound(backward * kBytesPerHalf * elements);
+    return seconds;
   }
 
   // A rank has experts / ep experts, and gets its part of the tokens that all ranks of the group send.
@@ -102,26 +121,35 @@ class Layer {
     const double local = std::max(1.0, model.experts / run_.ep);
     const double width = model.moe_ffn / run_.etp;
     const double per_expert = std::max(1.0, std::floor(received / local));
-    product(per_expert, width * (model.is_gated ? 2 : 1), model.hidden, local);
-    product(per_expert, model.hidden, width, local);
-    activation(received * width);
-    if (model.shared_ffn > 0) mlp(model.shared_ffn / run_.tp, context_.tokens());
+    double seconds = product(per_expert, width * (model.is_gated ? 2 : 1), model.hidden, local) +
+                     product(per_expert, model.hidden, width, local);
+    seconds += activation(received * width);
+    if (model.shared_ffn > 0) mlp(model.shared_ffn / run_.tp, context_.tokens(), run_.recompute.shared_experts);
     // Permutation of the tokens before and after the experts, and the router.
-    const double bytes = 3 * 2 * kHalf * received * model.hidden;
+    const double bytes = 3 * 2 * kBytesPerHalf * received * model.hidden;
     elementwise(bytes, bytes, 8, 8);
+    if (run_.recompute.experts) recomputed_parts_ += seconds;
+    exchange_tokens(sent, received);
+  }
+
+  // Tokens travel to their experts and back. Ranks that divide an expert gather them, and sum the results.
+  void exchange_tokens(double sent, double received) {
+    const auto& model = run_.model;
     const auto& framework = context_.framework;
     const auto exchange = [&](double bytes_per_element) {
-      return imbalance * framework.expert_visible *
+      return context_.imbalance() * framework.expert_visible *
              context_.collectives.all_to_all({.bytes = sent * model.hidden * bytes_per_element,
                                               .copies = model.top_k,
                                               .sends_once_per_node = framework.sends_tokens_once_per_node,
                                               .most_nodes = static_cast<double>(framework.most_expert_nodes)},
-                                             {.stride = 1, .size = run_.ep});
+                                             {.stride = run_.etp, .size = run_.ep});
     };
-    const double exchanges = exchange(framework.dispatch_bytes) + exchange(kHalf);
-    const double wait = context_.expert_synchronization() * framework.expert_visible;
-    seconds_.forward.expert_parallel += exchanges + wait;
-    seconds_.backward.expert_parallel += exchanges + wait;
+    const double within_expert =
+        2 * context_.collectives.gather(received * model.hidden * kBytesPerHalf, {.stride = 1, .size = run_.etp});
+    const double wait = context_.latencies.expert_synchronization * framework.expert_visible;
+    const double seconds = exchange(framework.dispatch_bytes) + exchange(kBytesPerHalf) + within_expert + wait;
+    seconds_.forward.communication.expert_parallel = seconds;
+    seconds_.backward.communication.expert_parallel = seconds;
   }
 
   void attention() {
@@ -151,9 +179,9 @@ class Layer {
     const auto& framework = context_.framework;
     const double elements = context_.resident_tokens() * run_.model.hidden * framework.norm_passes;
     const double mask = framework.has_dropout ? 1 : 0;
-    norm_bytes_ = 2 * (2 * kHalf) * elements;
-    const double forward = norm_bytes_ + 2 * (3 * kHalf + mask) * elements;
-    const double backward = 2 * (3 * kHalf) * elements + 2 * (2 * kHalf + mask) * elements;
+    norm_bytes_ = 2 * (2 * kBytesPerHalf) * elements;
+    const double forward = norm_bytes_ + 2 * (3 * kBytesPerHalf + mask) * elements;
+    const double backward = 2 * (3 * kBytesPerHalf) * elements + 2 * (2 * kBytesPerHalf + mask) * elements;
     if (framework.compiles) {
       elementwise(forward, backward, 2, 3);
     } else {
@@ -167,7 +195,7 @@ class Layer {
     const auto& model = run_.model;
     const double width = is_sparse_ ? model.moe_ffn * model.top_k / run_.tp : model.ffn / run_.tp;
     const double elements = context_.tokens() * (2 * model.hidden + width + model.query_width() / run_.tp);
-    const double bytes = (kHalf + 2) * elements * (context_.framework.compiles ? 2 : 1);
+    const double bytes = (kBytesPerHalf + 2) * elements * (context_.framework.compiles ? 2 : 1);
     elementwise(0.5 * bytes, 0.7 * bytes, 4, 6);
   }
 
@@ -176,12 +204,14 @@ class Layer {
     const auto& forward = seconds_.forward;
     if (recompute.is_full()) {
       seconds_.recompute = recompute.layers * forward.compute();
+      seconds_.recommunication = scaled(forward.communication, recompute.layers);
       return;
     }
-    // Fused attention keeps no scores, so there is nothing to compute again.
-    if (recompute.attention && run_.attention == AttentionKernel::kUnfused) seconds_.recompute += forward.attention;
-    seconds_.recompute += recompute.products * forward.products;
-    if (recompute.elementwise) seconds_.recompute += forward.elementwise + forward.activation;
+    seconds_.recompute = recomputed_parts_;
+    if (recompute.attention) seconds_.recompute += forward.attention;
+    if (recompute.is_by_operator())
+      seconds_.recompute += recompute.products * forward.products + forward.elementwise + forward.activation;
+    if (recompute.experts) seconds_.recommunication.expert_parallel = forward.communication.expert_parallel;
     if (recompute.norms) seconds_.recompute += context_.kernels.memory_bound(norm_bytes_, 2);
     if (recompute.activation) seconds_.recompute += forward.activation;
   }
@@ -191,7 +221,7 @@ class Layer {
   void tensor_parallel() {
     if (run_.tp <= 1) return;
     const RankGroup group{.stride = 1, .size = run_.tp};
-    const double bytes = context_.tokens() * run_.model.hidden * kHalf;
+    const double bytes = context_.tokens() * run_.model.hidden * kBytesPerHalf;
     const double regions = is_sparse_ && run_.model.shared_ffn == 0 ? 1 : 2;
     const double region =
         run_.sp ? 2 * context_.collectives.gather(bytes, group) : context_.collectives.all_reduce(bytes, group);
@@ -199,26 +229,26 @@ class Layer {
     const bool overlaps = run_.overlaps_tensor_parallel.value_or(context_.framework.tensor_visible < 1) &&
                           context_.collectives.is_in_one_domain(group);
     const double visible = overlaps ? std::min(context_.framework.tensor_visible, 0.35) : 1;
-    seconds_.forward.tensor_parallel = regions * region * visible;
-    seconds_.backward.tensor_parallel = regions * region * visible;
-    if (run_.recompute.is_full())
-      seconds_.recompute_tensor_parallel = run_.recompute.layers * seconds_.forward.tensor_parallel;
+    seconds_.forward.communication.tensor_parallel = regions * region * visible;
+    seconds_.backward.communication.tensor_parallel = regions * region * visible;
   }
 
   // Keys and values travel around a ring while the attention computes with those that arrived.
   void context_parallel() {
     if (run_.cp <= 1) return;
-    const double bytes = context_.tokens() * run_.model.key_value_width() / run_.tp * kHalf * (run_.cp - 1);
-    const double ring = context_.collectives.message(bytes, run_.tp);
+    const double bytes = context_.tokens() * run_.model.key_value_width() / run_.tp * kBytesPerHalf;
+    const double ring = context_.collectives.ring_of_messages(bytes, {.stride = run_.tp, .size = run_.cp});
     const double parts = run_.cp * context_.kernels.memory_bound(0);
-    seconds_.forward.context_parallel = std::max(0.0, ring - seconds_.forward.attention) + parts;
-    seconds_.backward.context_parallel = std::max(0.0, 2 * ring - seconds_.backward.attention) + 2 * parts;
+    seconds_.forward.communication.context_parallel = std::max(0.0, ring - seconds_.forward.attention) + parts;
+    seconds_.backward.communication.context_parallel =
+        std::max(0.0, 2 * ring - seconds_.backward.attention) + 2 * parts;
   }
 
   const RunContext& context_;
   const TrainingRun& run_;
   bool is_sparse_;
   double norm_bytes_ = 0;
+  double recomputed_parts_ = 0;  // seconds of products and activations that single parts repeat
   LayerSeconds seconds_;
 };
 
@@ -226,6 +256,12 @@ const Framework& framework_of(const TrainingRun& run) {
   const auto* framework = find_framework(run.framework);
   check_argument(framework != nullptr, "framework {}: unknown", run.framework);
   return *framework;
+}
+
+CommunicationSeconds mean(const CommunicationSeconds& a, double weight_a, const CommunicationSeconds& b,
+                          double weight_b) {
+  const double sum = weight_a + weight_b;
+  return sum_of(scaled(a, weight_a / sum), scaled(b, weight_b / sum));
 }
 
 PassSeconds mean(const PassSeconds& a, double weight_a, const PassSeconds& b, double weight_b) {
@@ -236,9 +272,7 @@ PassSeconds mean(const PassSeconds& a, double weight_a, const PassSeconds& b, do
           .attention = of(&PassSeconds::attention),
           .elementwise = of(&PassSeconds::elementwise),
           .activation = of(&PassSeconds::activation),
-          .tensor_parallel = of(&PassSeconds::tensor_parallel),
-          .context_parallel = of(&PassSeconds::context_parallel),
-          .expert_parallel = of(&PassSeconds::expert_parallel)};
+          .communication = mean(a.communication, weight_a, b.communication, weight_b)};
 }
 
 }  // namespace
@@ -253,13 +287,15 @@ RunContext::RunContext(const TrainingRun& run, const Hardware& hardware, const G
       efficiency(hardware.efficiency),
       latencies(hardware.latencies) {}
 
+CommunicationSeconds LayerSeconds::communication() const {
+  return sum_of(sum_of(forward.communication, backward.communication), recommunication);
+}
+
 LayerSeconds LayerSeconds::mean(const LayerSeconds& a, double weight_a, const LayerSeconds& b, double weight_b) {
-  const double sum = weight_a + weight_b;
   return {.forward = predict::mean(a.forward, weight_a, b.forward, weight_b),
           .backward = predict::mean(a.backward, weight_a, b.backward, weight_b),
-          .recompute = (a.recompute * weight_a + b.recompute * weight_b) / sum,
-          .recompute_tensor_parallel =
-              (a.recompute_tensor_parallel * weight_a + b.recompute_tensor_parallel * weight_b) / sum};
+          .recompute = (a.recompute * weight_a + b.recompute * weight_b) / (weight_a + weight_b),
+          .recommunication = predict::mean(a.recommunication, weight_a, b.recommunication, weight_b)};
 }
 
 LayerSeconds layer_seconds(const RunContext& context) {
@@ -272,7 +308,7 @@ LayerSeconds layer_seconds(const RunContext& context) {
 }
 
 ForwardAndBackward embedding_seconds(const RunContext& context) {
-  const double bytes = kHalf * context.tokens() * context.run.model.hidden;
+  const double bytes = kBytesPerHalf * context.tokens() * context.run.model.hidden;
   return {context.kernels.memory_bound(2 * bytes, 2), context.kernels.memory_bound(4 * bytes, 2)};
 }
 

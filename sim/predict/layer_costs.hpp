@@ -9,7 +9,7 @@
 /// Thread rule: pure functions.
 namespace accel::predict {
 
-inline constexpr double kHalf = 2;  ///< bytes of an element in 16 bits
+inline constexpr double kBytesPerHalf = 2;  ///< of an element in 16 bits
 
 /// Everything that the parts of a prediction read.
 struct RunContext {
@@ -32,26 +32,34 @@ struct RunContext {
   [[nodiscard]] bool has_small_products() const {
     return run.precision == Precision::kFp8 || run.precision == Precision::kFp4;
   }
-  /// Tokens of the fullest rank over the mean, and the wait for their number.
+  /// Tokens of the fullest rank of experts over the mean.
   [[nodiscard]] double imbalance() const { return efficiency.expert_imbalance; }
-  [[nodiscard]] double expert_synchronization() const { return latencies.expert_synchronization; }
+};
+
+/// Of communication: what the computation does not cover.
+struct CommunicationSeconds {
+  double tensor_parallel = 0, context_parallel = 0, expert_parallel = 0;
+
+  [[nodiscard]] double sum() const { return tensor_parallel + context_parallel + expert_parallel; }
 };
 
 struct PassSeconds {
   double products = 0, attention = 0, elementwise = 0, activation = 0;
-  double tensor_parallel = 0, context_parallel = 0, expert_parallel = 0;  ///< that the computation does not cover
+  CommunicationSeconds communication;
 
   [[nodiscard]] double compute() const { return products + attention + elementwise + activation; }
-  [[nodiscard]] double sum() const { return compute() + tensor_parallel + context_parallel + expert_parallel; }
+  [[nodiscard]] double sum() const { return compute() + communication.sum(); }
 };
 
 struct LayerSeconds {
   PassSeconds forward, backward;
   double recompute = 0;                  ///< computation that the backward pass repeats
-  double recompute_tensor_parallel = 0;  ///< and its collectives
+  CommunicationSeconds recommunication;  ///< and its communication
 
   [[nodiscard]] double forward_sum() const { return forward.sum(); }
-  [[nodiscard]] double backward_sum() const { return backward.sum() + recompute + recompute_tensor_parallel; }
+  [[nodiscard]] double backward_sum() const { return backward.sum() + recompute + recommunication.sum(); }
+  /// Of all passes.
+  [[nodiscard]] CommunicationSeconds communication() const;
   /// The mean of layers of two kinds.
   static LayerSeconds mean(const LayerSeconds& a, double weight_a, const LayerSeconds& b, double weight_b);
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "reference/core/errors.hpp"
 #include "sim/predict/framework.hpp"
 
 namespace accel::predict {
@@ -31,9 +32,16 @@ constexpr double kTokensPerContextRank = 2048;  // fewer do not pay
 // Layouts whose pipelines are run by their tables; the others are compared by a formula.
 constexpr std::size_t kExact = 40;
 
+double memory_of(const TrainingRun& run, const Hardware& hardware) {
+  const auto gpu = hardware.gpus.find(run.system.gpu);
+  check_argument(gpu != hardware.gpus.end(), "gpu {}: not in the hardware file", run.system.gpu);
+  return gpu->second.memory_bytes;
+}
+
 class Search {
  public:
-  Search(TrainingRun run, const Hardware& hardware) : base_(std::move(run)), hardware_(hardware) {
+  Search(TrainingRun run, const Hardware& hardware)
+      : base_(std::move(run)), hardware_(hardware), memory_bytes_(memory_of(base_, hardware)) {
     base_.recompute = {};
     base_.zero_group = 0;
     base_.embedding_counts_as_layer = false;
@@ -136,7 +144,7 @@ class Search {
     ++search_.num_tried;
     const double bytes = prediction.memory.sum();
     if (search_.num_tried == 1 || bytes < search_.least_memory_bytes) search_.least_memory_bytes = bytes;
-    if (prediction.fits) {
+    if (bytes <= memory_bytes_) {
       search_.fitting.push_back({base_, std::move(prediction)});
     } else {
       ++search_.num_refused;
@@ -145,6 +153,7 @@ class Search {
 
   TrainingRun base_;
   const Hardware& hardware_;
+  double memory_bytes_;  // of a GPU
   LayoutSearch search_;
 };
 

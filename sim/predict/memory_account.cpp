@@ -22,11 +22,11 @@ LayerActivations activations_of(const RunContext& context) {
   const auto& model = run.model;
   const double tokens = context.tokens(), resident = context.resident_tokens();
   const double mask = context.framework.has_dropout ? 1 : 0;
-  const double half = context.has_small_products() ? 1.2 : kHalf;  // operands of 8 bit products stay in 8 bits
+  const double half = context.has_small_products() ? 1.2 : kBytesPerHalf;  // operands of 8 bit products stay in 8 bits
   LayerActivations layer;
-  layer.norms = resident * model.hidden * (2 * kHalf + 2 * mask);
+  layer.norms = resident * model.hidden * (2 * kBytesPerHalf + 2 * mask);
   const double width = (model.query_width() + model.key_value_width()) / run.tp;
-  layer.attention = tokens * (width * kHalf + model.value_width() / run.tp * kHalf);
+  layer.attention = tokens * (width * kBytesPerHalf + model.value_width() / run.tp * kBytesPerHalf);
   layer.products = resident * model.hidden * half * 2;  // inputs of the first products of both regions
   double inner = tokens * model.ffn / run.tp;
   if (model.experts > 0) {
@@ -34,7 +34,7 @@ LayerActivations activations_of(const RunContext& context) {
     inner = copies * model.moe_ffn + tokens * model.shared_ffn / run.tp;
     layer.products += 2 * copies * model.hidden * half;
   }
-  layer.activation = inner * (kHalf * (model.is_gated ? 2 : 1) + half);
+  layer.activation = inner * (kBytesPerHalf * (model.is_gated ? 2 : 1) + half);
   if (run.attention == AttentionKernel::kUnfused) {
     const double scores = run.mbs * model.heads / run.tp * run.seq * run.seq / run.cp;
     layer.scores = scores * (context.framework.has_dropout ? 5 : 2);
@@ -42,25 +42,36 @@ LayerActivations activations_of(const RunContext& context) {
   return layer;
 }
 
+// What single parts of a layer free by recomputation.
+double freed_bytes(const RunContext& context, const LayerActivations& layer) {
+  const auto& recompute = context.run.recompute;
+  const auto& model = context.run.model;
+  double freed = 0;
+  if (recompute.attention) freed += layer.scores;
+  if (recompute.norms) freed += 0.5 * layer.products;
+  const bool frees_activations = model.experts > 0 ? recompute.experts : recompute.mlp;
+  if (frees_activations)
+    freed += layer.activation;
+  else if (recompute.activation)
+    freed += layer.activation / (model.is_gated ? 3 : 2);
+  // Queries, keys and values of the heads come again from the latent ones.
+  if (recompute.latent_projections) freed += 0.75 * layer.attention;
+  return freed;
+}
+
 // Kept from the forward to the backward pass.
 double kept_bytes(const RunContext& context, const LayerActivations& layer) {
-  const auto& recompute = context.run.recompute;
-  const double input = context.resident_tokens() * context.run.model.hidden * kHalf;
+  const auto& run = context.run;
+  const auto& recompute = run.recompute;
+  const double input = context.resident_tokens() * run.model.hidden * kBytesPerHalf;
   if (recompute.is_full()) return recompute.layers * input + (1 - recompute.layers) * layer.sum();
-  double kept = layer.sum();
-  if (recompute.attention) kept -= layer.scores;
-  if (recompute.elementwise) {
+  if (recompute.is_by_operator()) {
     // The layer's input, the attention's output, and the products' outputs that are not computed again.
-    const auto& run = context.run;
-    const double output = context.tokens() * run.model.value_width() / run.tp * kHalf;
+    const double output = context.tokens() * run.model.value_width() / run.tp * kBytesPerHalf;
     const double share = 1 - recompute.products;
-    kept = input + output + 2 * share * (layer.attention - output) + share * (layer.activation + layer.products);
-  } else {
-    kept -= recompute.products * (layer.products + layer.activation);
-    if (recompute.norms) kept -= 0.5 * layer.products;
-    if (recompute.activation) kept -= layer.activation / (context.run.model.is_gated ? 3 : 2);
+    return input + output + 2 * share * (layer.attention - output) + share * (layer.activation + layer.products);
   }
-  return std::max(kept, input);
+  return std::max(layer.sum() - freed_bytes(context, layer), input);
 }
 
 // Logits in 16 and 32 bits, and their gradient.
@@ -75,47 +86,57 @@ struct Storage {
 Storage storage_of(const RunContext& context, const StageParameters& stage) {
   const auto& run = context.run;
   const auto& framework = context.framework;
-  const double group = run.zero_group > 0 ? run.zero_group : run.data_ranks();
-  const double expert_group = std::max(1.0, group * run.tp / (run.ep * run.etp));
+  const auto groups = shard_groups(run);
   const auto held = [&](double bytes, int least_zero) {
-    if (run.zero < least_zero) return bytes * (stage.dense + stage.experts);
-    return bytes * (stage.dense / group + stage.experts / expert_group);
+    if (run.zero < least_zero) return bytes * stage.sum();
+    return bytes * (stage.dense / groups.dense.size + stage.experts / groups.experts.size);
   };
-  Storage storage;
+  const bool is_half = run.has_half_precision_state;
   const double gradient =
       run.precision == Precision::kFp16 && framework.gradient_bytes > 2 ? 4 : framework.gradient_bytes;
-  storage.parameters = held(run.pure_half ? 2 : framework.parameter_bytes, 3);
-  storage.gradients = held(run.pure_half ? 2 : gradient, 2);
-  storage.optimizer = held(run.pure_half ? 4 : framework.master_bytes + 8, 1);
-  // The largest unsharded layers at a time: the one in use, and the one that is prefetched, with gradients.
-  if (run.zero == 3) storage.parameters += (2 * kHalf + framework.gradient_message_bytes) * stage.largest_unit;
+  Storage storage{.parameters = held(is_half ? 2 : framework.parameter_bytes, 3),
+                  .gradients = held(is_half ? 2 : gradient, 2),
+                  .optimizer = held(is_half ? 4 : framework.master_bytes + 8, 1)};
+  // Stages of a pipeline gather their parameters once, and sum their gradients once.
+  if (run.zero == 3 && run.pp > 1) {
+    storage.parameters += kBytesPerHalf * stage.sum();
+    storage.gradients += kBytesPerHalf * stage.sum();
+  }
+  if (run.schedule == "dualpipe") storage.parameters *= 2;  // each rank holds stages of both directions
   return storage;
+}
+
+// Of the largest layers that are complete at a time: the one in use, the one that is gathered, and a gradient.
+double complete_unit_bytes(const RunContext& context, const StageParameters& stage) {
+  if (context.run.zero < 3 || context.run.pp > 1) return 0;
+  return (2 * kBytesPerHalf + context.framework.gradient_message_bytes) * stage.largest_unit;
 }
 
 }  // namespace
 
 MemoryAccount memory_account(const RunContext& context, const std::vector<StageShare>& stages,
-                             const PipelineInput& pipeline) {
+                             const Pipeline& pipeline) {
   const auto layer = activations_of(context);
   const double kept = kept_bytes(context, layer);
   const double working = context.run.recompute.is_full() ? layer.sum() : 0;
-  const int ranks = pipeline.ranks;
-  const auto rank_of = ranks_of_stages(pipeline);
+  const int ranks = pipeline.input().ranks;
+  const auto rank_of = pipeline.ranks_of_stages();
   std::vector<double> stage_bytes, rank_bytes(ranks);
   std::vector<Storage> storages(ranks);
   for (std::size_t index = 0; index < stages.size(); ++index) {
     const auto& stage = stages[index];
     const int rank = rank_of[index];
     stage_bytes.push_back(stage.layers * kept);
-    const auto storage = storage_of(context, stage_parameters(context.run, stage));
-    storages[rank].parameters += storage.parameters;
+    const auto parameters = stage_parameters(context.run, stage);
+    const auto storage = storage_of(context, parameters);
+    storages[rank].parameters += storage.parameters + complete_unit_bytes(context, parameters);
     storages[rank].gradients += storage.gradients;
     storages[rank].optimizer += storage.optimizer;
     if (stage.has_head) rank_bytes[rank] += head_bytes(context);
   }
   for (int rank = 0; rank < ranks; ++rank)
     rank_bytes[rank] += storages[rank].parameters + storages[rank].gradients + storages[rank].optimizer + working;
-  const double most = peak_bytes(pipeline, stage_bytes, rank_bytes);
+  const double most = pipeline.peak_bytes(stage_bytes, rank_bytes);
   const auto fullest = std::max_element(storages.begin(), storages.end(), [](const auto& a, const auto& b) {
     return a.parameters + a.gradients + a.optimizer < b.parameters + b.gradients + b.optimizer;
   });

@@ -25,6 +25,6 @@ struct MemoryAccount {
 
 /// `stages` in the order of the model.
 [[nodiscard]] MemoryAccount memory_account(const RunContext& context, const std::vector<StageShare>& stages,
-                                           const PipelineInput& pipeline);
+                                           const Pipeline& pipeline);
 
 }  // namespace accel::predict

@@ -17,34 +17,21 @@ using pipeline::Schedule;
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Names that publications use, and the schedule that stands for them. A schedule that may hold twice the activations
-// ("zb-2p") has no table here: its bubble comes from the formula.
-std::string table_of(const std::string& name, int stages_per_rank) {
-  if (name == "zb-1p" || name == "zb_1p" || name == "zb-h1")
-    return stages_per_rank > 1 ? "interleaved_zero_bubble" : "zb_h1";
-  if (name == "zb-v" || name == "zb_v") return "zbv";
-  if (name == "dualpipe" || name == "dualpipev") return "dualpipe_v";
-  if (name == "afab") return "gpipe";
-  if (name == "1f1b-i" || name == "interleaved" || name == "1f1b-interleaved") return "interleaved_1f1b";
-  return name == "1f1b" && stages_per_rank > 1 ? "interleaved_1f1b" : name;
-}
-
 std::optional<Schedule> schedule_of(const PipelineInput& input) {
   if (!input.has_table) return std::nullopt;
-  const auto num_stages = static_cast<int>(input.stages.size());
-  const auto name = table_of(input.schedule, num_stages / input.ranks);
   try {
-    return pipeline::make_schedule(name,
-                                   {.stages = num_stages, .ranks = input.ranks, .micro_batches = input.micro_batches});
+    return pipeline::make_schedule(
+        input.schedule,
+        {.stages = static_cast<int>(input.stages.size()), .ranks = input.ranks, .micro_batches = input.micro_batches});
   } catch (const Error&) {
     return std::nullopt;
   }
 }
 
 // Runs each rank's actions in order, as far as their inputs have arrived.
-class Run {
+class ScheduleRun {
  public:
-  Run(const PipelineInput& input, const Schedule& schedule)
+  ScheduleRun(const PipelineInput& input, const Schedule& schedule)
       : input_(input),
         schedule_(schedule),
         rank_of_(pipeline::rank_of_stages(schedule)),
@@ -173,7 +160,8 @@ double peak_of(const std::vector<Action>& actions, const std::vector<double>& st
   double live = 0, peak = 0;
   for (const auto& action : actions) {
     if (action.kind == ActionKind::kForward) peak = std::max(peak, live += stage_bytes[action.stage]);
-    if (has_weight_gradient(action.kind)) live -= stage_bytes[action.stage];
+    if (has_input_gradient(action.kind)) live -= stage_bytes[action.stage] / 2;
+    if (has_weight_gradient(action.kind)) live -= stage_bytes[action.stage] / 2;
   }
   return peak;
 }
@@ -183,7 +171,8 @@ double peak_by_formula(const PipelineInput& input, int rank, const std::vector<d
   const auto chunks = static_cast<double>(stage_bytes.size()) / input.ranks;
   double in_flight = input.ranks - rank;  // micro-batches
   if (chunks > 1) in_flight = ((chunks - 1) * input.ranks + 2 * (input.ranks - rank - 1) + 1) / chunks;
-  if (input.schedule == "zb-2p") in_flight *= 2;
+  if (input.schedule == "zb_h2") in_flight *= 2;
+  if (input.schedule == "gpipe") in_flight = input.micro_batches;
   double bytes = 0;
   for (std::size_t stage = rank; stage < stage_bytes.size(); stage += input.ranks) bytes += stage_bytes[stage];
   return bytes * std::min<double>(input.micro_batches, in_flight);
@@ -191,35 +180,47 @@ double peak_by_formula(const PipelineInput& input, int rank, const std::vector<d
 
 }  // namespace
 
-PipelineSeconds pipeline_time(const PipelineInput& input) {
-  PipelineSeconds result{.work = mean_work(input)};
-  if (input.ranks == 1) {
-    result.seconds = result.work;
-    return result;
-  }
-  const auto schedule = schedule_of(input);
-  result.is_formula = !schedule;
-  result.seconds = schedule ? Run(input, *schedule).seconds() : by_formula(input);
+Pipeline::Pipeline(PipelineInput input) : input_(std::move(input)) {
+  if (input_.ranks > 1) schedule_ = schedule_of(input_);
+}
+
+PipelineSeconds Pipeline::seconds() const {
+  PipelineSeconds result{.work = mean_work(input_)};
+  result.seconds = input_.ranks == 1 ? result.work
+                   : schedule_       ? ScheduleRun(input_, *schedule_).seconds()
+                                     : by_formula(input_);
   return result;
 }
 
-std::vector<int> ranks_of_stages(const PipelineInput& input) {
-  if (const auto schedule = schedule_of(input)) return pipeline::rank_of_stages(*schedule);
-  std::vector<int> ranks(input.stages.size());
-  for (std::size_t stage = 0; stage < ranks.size(); ++stage) ranks[stage] = static_cast<int>(stage) % input.ranks;
+std::vector<int> Pipeline::ranks_of_stages() const {
+  if (schedule_) return pipeline::rank_of_stages(*schedule_);
+  std::vector<int> ranks(input_.stages.size());
+  for (std::size_t stage = 0; stage < ranks.size(); ++stage) ranks[stage] = static_cast<int>(stage) % input_.ranks;
   return ranks;
 }
 
-double peak_bytes(const PipelineInput& input, const std::vector<double>& stage_bytes,
-                  const std::vector<double>& rank_bytes) {
-  const auto schedule = schedule_of(input);
+double Pipeline::peak_bytes(const std::vector<double>& stage_bytes, const std::vector<double>& rank_bytes) const {
   double most = 0;
-  for (int rank = 0; rank < input.ranks; ++rank) {
+  for (int rank = 0; rank < input_.ranks; ++rank) {
     const double peak =
-        schedule ? peak_of(schedule->actions[rank], stage_bytes) : peak_by_formula(input, rank, stage_bytes);
+        schedule_ ? peak_of(schedule_->actions[rank], stage_bytes) : peak_by_formula(input_, rank, stage_bytes);
     most = std::max(most, peak + rank_bytes[rank]);
   }
   return most;
+}
+
+std::vector<double> layers_of_stages(int layers, int ranks, int stages_per_rank) {
+  // Middle ranks get one more first, then the first rank.
+  std::vector<int> of_rank(ranks, layers / ranks);
+  for (int extra = 0; extra < layers % ranks; ++extra) ++of_rank[(extra + 1) % std::max(1, ranks - 1)];
+  std::vector<double> of_stage(static_cast<std::size_t>(ranks) * stages_per_rank);
+  for (int rank = 0; rank < ranks; ++rank) {
+    for (int chunk = 0; chunk < stages_per_rank; ++chunk) {
+      const int extra = chunk < of_rank[rank] % stages_per_rank ? 1 : 0;
+      of_stage[static_cast<std::size_t>(chunk) * ranks + rank] = of_rank[rank] / stages_per_rank + extra;
+    }
+  }
+  return of_stage;
 }
 
 }  // namespace accel::predict

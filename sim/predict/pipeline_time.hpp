@@ -1,13 +1,18 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
-/// The time of a pipeline's micro-batches.
+#include "reference/pipeline/schedules/schedule.hpp"
+
+/// The time of a pipeline's micro-batches, and what its ranks hold meanwhile.
 ///
-///     pipeline_time({.schedule = "1f1b", .ranks = 4, .micro_batches = 8, .stages = stages, .message_seconds = 1e-4});
+///     const Pipeline pipeline({.schedule = "1f1b", .ranks = 4, .micro_batches = 8, .stages = stages});
+///     pipeline.seconds().bubble();
 ///
-/// Runs the schedule of reference/pipeline/schedules with the times of each stage. Thread rule: pure.
+/// Runs the schedule of reference/pipeline/schedules with the times of each stage. A schedule that has no table for
+/// these sizes ("zb_h2", "dualpipe") has formulas. Thread rule: values.
 namespace accel::predict {
 
 struct StageSeconds {
@@ -23,25 +28,36 @@ struct PipelineInput {
   std::vector<StageSeconds> stages;  ///< in the order of the model; a multiple of the ranks
   double message_seconds = 0;
   double message_visible = 1;  ///< the part of a message during which its ranks cannot compute
-  bool has_table = true;       ///< false: by formula
+  bool has_table = true;       ///< false: by formula, which is faster
 };
 
 struct PipelineSeconds {
-  double seconds = 0;       ///< of all micro-batches
-  double work = 0;          ///< of the mean rank
-  bool is_formula = false;  ///< the schedule does not exist for these sizes: its bubble comes from a formula
+  double seconds = 0;  ///< of all micro-batches
+  double work = 0;     ///< of the mean rank
 
   [[nodiscard]] double bubble() const { return seconds - work; }
 };
 
-[[nodiscard]] PipelineSeconds pipeline_time(const PipelineInput& input);
+class Pipeline {
+ public:
+  explicit Pipeline(PipelineInput input);
 
-/// The rank of each stage.
-[[nodiscard]] std::vector<int> ranks_of_stages(const PipelineInput& input);
+  [[nodiscard]] PipelineSeconds seconds() const;
+  /// The rank of each stage.
+  [[nodiscard]] std::vector<int> ranks_of_stages() const;
+  /// The most bytes that a rank holds: its `rank_bytes`, and `stage_bytes` for each micro-batch of each stage from its
+  /// forward pass on, half of them until the gradients of the input are computed, half until those of the weights are.
+  [[nodiscard]] double peak_bytes(const std::vector<double>& stage_bytes, const std::vector<double>& rank_bytes) const;
+  [[nodiscard]] bool has_table() const { return schedule_.has_value() || input_.ranks == 1; }
+  [[nodiscard]] const PipelineInput& input() const { return input_; }
 
-/// The most bytes that a rank holds: its `rank_bytes`, and `stage_bytes` for each micro-batch of each stage between its
-/// forward and backward pass.
-[[nodiscard]] double peak_bytes(const PipelineInput& input, const std::vector<double>& stage_bytes,
-                                const std::vector<double>& rank_bytes);
+ private:
+  PipelineInput input_;
+  std::optional<pipeline::Schedule> schedule_;
+};
+
+/// Layers of each stage: as equal as possible, first over ranks, then over the stages of a rank. The last rank, which
+/// has the head, and then the first have the fewest.
+[[nodiscard]] std::vector<double> layers_of_stages(int layers, int ranks, int stages_per_rank);
 
 }  // namespace accel::predict

@@ -4,6 +4,14 @@
 
 namespace accel::predict {
 
+ShardGroups shard_groups(const TrainingRun& run) {
+  const double shards = run.zero_group > 0 ? run.zero_group : run.data_ranks();
+  const double expert_ranks = run.ep * run.etp;
+  return {.dense = {.stride = run.tp, .size = shards},
+          .experts = {.stride = expert_ranks, .size = std::max(1.0, shards * run.tp / expert_ranks)},
+          .replicas = {.stride = run.tp * shards, .size = run.data_ranks() / shards}};
+}
+
 StageParameters layer_parameters(const TrainingRun& run) {
   const auto& model = run.model;
   const double attention = model.attention_parameters() / run.tp;

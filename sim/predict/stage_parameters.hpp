@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sim/predict/collective_times.hpp"
 #include "sim/predict/memory_account.hpp"
 
 namespace accel::predict {
@@ -13,6 +14,13 @@ struct StageParameters {
 };
 
 [[nodiscard]] StageParameters stage_parameters(const TrainingRun& run, const StageShare& stage);
+/// Ranks among which sharded state is divided, and with which it is summed. Used for time and memory.
+struct ShardGroups {
+  RankGroup dense, experts;
+  RankGroup replicas;  ///< of the shards, with zero_group
+};
+[[nodiscard]] ShardGroups shard_groups(const TrainingRun& run);
+
 /// Those of one layer, the mean of all.
 [[nodiscard]] StageParameters layer_parameters(const TrainingRun& run);
 

@@ -11,18 +11,16 @@
 namespace accel::predict {
 namespace {
 
-// The account is wrong by about 5 %: a layout is refused beyond that only.
-constexpr double kMemoryTolerance = 1.05;
+// A run is said not to fit only if it exceeds the memory by more than the account's usual error.
+constexpr double kMemoryTolerance = 1.03;
 
-// Layers of each stage: as equal as possible. Where embedding and head count as a layer each, their stages have one
-// less.
+// Where embedding and head count as a layer each, their stages have one less.
 std::vector<StageShare> stage_shares(const TrainingRun& run) {
-  const int stages = static_cast<int>(run.pp * run.vpp);
-  const bool counts_ends = run.embedding_counts_as_layer && stages > 1;
-  const double units = run.model.layers + (counts_ends ? 2 : 0);
-  std::vector<StageShare> shares(stages);
-  for (int stage = 0; stage < stages; ++stage)
-    shares[stage].layers = std::floor((stage + 1) * units / stages) - std::floor(stage * units / stages);
+  const int ranks = static_cast<int>(run.pp), chunks = static_cast<int>(run.vpp);
+  const bool counts_ends = run.embedding_counts_as_layer && ranks > 1;
+  std::vector<StageShare> shares;
+  for (const double layers : layers_of_stages(run.model.layers + (counts_ends ? 2 : 0), ranks, chunks))
+    shares.push_back({.layers = layers});
   if (counts_ends) {
     shares.front().layers = std::max(0.0, shares.front().layers - 1);
     shares.back().layers = std::max(0.0, shares.back().layers - 1);
@@ -92,12 +90,12 @@ StageParameters fullest_rank(const TrainingRun& run, const std::vector<StageShar
   return *std::max_element(ranks.begin(), ranks.end(), [](const auto& a, const auto& b) { return a.sum() < b.sum(); });
 }
 
-void note_assumptions(const RunContext& context, const PipelineSeconds& pipeline, std::vector<std::string>& notes) {
+void note_assumptions(const RunContext& context, const Pipeline& pipeline, std::vector<std::string>& notes) {
   const auto& run = context.run;
   if (context.collectives.assumes_network())
     notes.push_back(fmt::format("network: {:.0f} GB/s per node, as it is not stated",
                                 context.collectives.network_bytes_per_second_per_node() / 1e9));
-  if (pipeline.is_formula) notes.push_back(fmt::format("schedule {}: by formula", run.schedule));
+  if (!pipeline.has_table()) notes.push_back(fmt::format("schedule {}: by formula", run.schedule));
   if (run.model.parameters) {
     const double own = run.model.total_parameters();
     if (std::abs(own / *run.model.parameters - 1) > 0.05)
@@ -118,23 +116,23 @@ Prediction predict(const TrainingRun& run, const Hardware& hardware, Pipelines p
   const auto shares = stage_shares(run);
   auto input = pipeline_input(context, shares, layer);
   input.has_table = pipelines == Pipelines::kTable;
-  const auto pipeline = pipeline_time(input);
-  const auto parameters = fullest_rank(run, shares, ranks_of_stages(input));
+  const Pipeline pipeline(std::move(input));
+  const auto seconds = pipeline.seconds();
+  const auto parameters = fullest_rank(run, shares, pipeline.ranks_of_stages());
   const double layers = run.micro_batches * run.model.layers / run.pp;  // of a rank in a step
+  const auto communication = layer.communication();
   Prediction prediction{.assumptions = run.assumptions};
   auto& parts = prediction.breakdown;
   parts.recompute = layers * layer.recompute;
-  parts.tensor_parallel =
-      layers * (layer.forward.tensor_parallel + layer.backward.tensor_parallel + layer.recompute_tensor_parallel);
-  parts.context_parallel = layers * (layer.forward.context_parallel + layer.backward.context_parallel);
-  parts.expert_parallel = layers * (layer.forward.expert_parallel + layer.backward.expert_parallel);
-  parts.compute =
-      pipeline.work - parts.recompute - parts.tensor_parallel - parts.context_parallel - parts.expert_parallel;
-  parts.pipeline_bubble = pipeline.bubble();
-  parts.data_parallel = data_parallel_seconds(context, parameters, work_of(context, input, layer));
+  parts.tensor_parallel = layers * communication.tensor_parallel;
+  parts.context_parallel = layers * communication.context_parallel;
+  parts.expert_parallel = layers * communication.expert_parallel;
+  parts.compute = seconds.work - parts.recompute - layers * communication.sum();
+  parts.pipeline_bubble = seconds.bubble();
+  parts.data_parallel = data_parallel_seconds(context, parameters, work_of(context, pipeline.input(), layer));
   parts.optimizer = optimizer_seconds(context, parameters);
   parts.other = hardware.latencies.step;
-  prediction.memory = memory_account(context, shares, input);
+  prediction.memory = memory_account(context, shares, pipeline);
   prediction.fits = prediction.memory.sum() <= kMemoryTolerance * gpu->second.memory_bytes;
   note_assumptions(context, pipeline, prediction.assumptions);
   return prediction;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "sim/predict/attention_kernel.hpp"
 #include "sim/predict/hardware.hpp"
 
 /// Descriptions of training runs of language models: the input of `sim-run predict`.
@@ -36,6 +37,7 @@ struct ModelShape {
   // Sliding windows: every `window_every`-th layer sees `window` tokens.
   double window = 0;
   int window_every = 1;
+  std::vector<std::string> unused_keys;  ///< of the description
 
   [[nodiscard]] double query_width() const { return heads * head_dim; }
   [[nodiscard]] double value_width() const { return heads * (value_head_dim > 0 ? value_head_dim : head_dim); }
@@ -54,16 +56,19 @@ struct SystemShape {
   double nodes_per_switch = 0, oversubscription = 1;  ///< above a switch of so many nodes; 0: a full fat tree
 };
 
-enum class AttentionKernel { kUnfused, kFlash1, kFlash2, kCudnn };
-
-/// What is computed again in the backward pass: shares of a layer's forward pass.
+/// What is computed again in the backward pass.
 struct Recomputation {
   double layers = 0;       ///< share of the layers that are recomputed completely
+  double products = 0;     ///< share of the products of a layer, with everything between them
   bool attention = false;  ///< softmax(QK)V
-  double products = 0;     ///< share of the products of a layer
-  bool elementwise = false, norms = false, activation = false;
+  bool norms = false, activation = false;
+  bool mlp = false;      ///< of dense layers
+  bool experts = false;  ///< with the exchange of their tokens
+  bool shared_experts = false;
+  bool latent_projections = false;  ///< of multi-head latent attention, from the latent to the heads
 
   [[nodiscard]] bool is_full() const { return layers > 0; }
+  [[nodiscard]] bool is_by_operator() const { return products > 0; }
 };
 
 struct TrainingRun {
@@ -80,9 +85,12 @@ struct TrainingRun {
   Precision precision = Precision::kBf16;
   AttentionKernel attention = AttentionKernel::kFlash2;
   Recomputation recompute;
-  // Exceptions from the framework's habits.
+  // Exceptions from what the framework does.
   std::optional<bool> overlaps_tensor_parallel, overlaps_gradients;
-  bool embedding_counts_as_layer = false, adds_gradients_apart = false, gathers_fp8 = false, pure_half = false;
+  bool embedding_counts_as_layer = false;
+  bool has_separate_gradient_sums = false;  ///< a kernel of its own adds gradients to their float32 sum
+  bool gathers_fp8 = false;
+  bool has_half_precision_state = false;  ///< gradients and optimizer state in 16 bits
   std::optional<double> step_seconds;
   std::vector<std::string> assumptions;
 
@@ -94,7 +102,8 @@ struct DescribedRun {
   std::string problem;  ///< all reasons why it cannot be computed
 };
 
-/// Throws ConfigError for a file that cannot be read, or whose sections or models are wrong.
+/// A wrong model or system is a problem of the runs that name it. Throws ConfigError for a file that cannot be read or
+/// lacks a section.
 std::vector<DescribedRun> read_runs(const std::string& file);
 
 }  // namespace accel::predict

@@ -102,8 +102,7 @@ TEST_F(PredictCommandTest, AFileWithoutASectionCannotBeRead) {
   EXPECT_EQ(run_command({bin("sim-run"), "predict", folder_.path("absent.yaml")}).exit_code, 2);
 }
 
-// The cost of a prediction does not depend on the number of GPUs.
-TEST_F(PredictCommandTest, SixteenThousandGpusAndThousandRunsArePredicted) {
+TEST_F(PredictCommandTest, AThousandRunsOnSixteenThousandGpusArePredicted) {
   auto text = kHead;
   for (int run = 0; run < 1200; ++run)
     text += fmt::format(
@@ -148,6 +147,14 @@ TEST_F(PredictCommandTest, AModelThatFitsNowhereIsAFailure) {
   const auto run = run_command({bin("sim-run"), "layouts", "--ranks", "1", file});
   EXPECT_EQ(run.exit_code, 1);
   EXPECT_THAT(run.output, HasSubstr("no layout fits: the least needs"));
+}
+
+TEST_F(PredictCommandTest, GpusThatNoLayoutDividesAreAFailure) {
+  const auto file = folder_.write("runs.yaml", kHead + kGood);
+  const auto run = run_command({bin("sim-run"), "layouts", "--ranks", "1000003", file});
+  EXPECT_EQ(run.exit_code, 1);
+  EXPECT_THAT(run.output, HasSubstr("no layout divides"));
+  EXPECT_EQ(run_command({bin("sim-run"), "layouts", "--ranks", "2.5", file}).exit_code, 2);
 }
 
 TEST_F(PredictCommandTest, AnUnknownRunIsAnError) {

@@ -24,7 +24,7 @@ using predict::TrainingRun;
 
 struct SearchArguments {
   std::string runs, hardware, id;
-  double gpus = 0;
+  int gpus = 0;
   int best = 10;
   bool json = false;
 };
@@ -60,7 +60,9 @@ void print(const TrainingRun& run, const LayoutSearch& search) {
     std::cout << fmt::format("  {:>9.4g} s {:>8.0f} tokens/s/GPU {:>6.1f} GB   {}\n", prediction.step_seconds(), tokens,
                              prediction.memory.sum() / 1e9, layout_text(layout));
   }
-  if (search.fitting.empty())
+  if (search.num_tried == 0)
+    std::cout << "  no layout divides the GPUs and the sequences of a step\n";
+  else if (search.fitting.empty())
     std::cout << fmt::format("  no layout fits: the least needs {:.1f} GB per GPU\n", search.least_memory_bytes / 1e9);
 }
 
@@ -97,7 +99,7 @@ int layout_search_main(int argc, char** argv) {
       "description is ignored. Exit code 1: no layout fits.",
       "sim-run layouts");
   app.add_option("RUNS.yaml", arguments.runs, "Sections systems, models and runs, as for sim-run predict")->required();
-  app.add_option("--ranks", arguments.gpus, "Number of GPUs (default: that of the run)")->check(CLI::PositiveNumber);
+  app.add_option("--ranks", arguments.gpus, "Number of GPUs (default: that of the run)")->check(CLI::Range(1, 1 << 20));
   app.add_option("--run", arguments.id, "Only the run of this id");
   app.add_option("--best", arguments.best, "Number of layouts to print")
       ->check(CLI::Range(1, 1000))

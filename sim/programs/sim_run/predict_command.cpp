@@ -55,7 +55,7 @@ Answer answer_of(const DescribedRun& described, const predict::Hardware& hardwar
   if (!described.problem.empty()) return answer;
   try {
     answer.outcome = predict::predict(described.run, hardware);
-  } catch (const ArgumentError& error) {
+  } catch (const Error& error) {
     answer.outcome = std::string(error.what());
   }
   return answer;

@@ -12,6 +12,8 @@ namespace {
 using accel::testing::expect_property;
 using accel::testing::pick;
 
+PipelineSeconds pipeline_time(const PipelineInput& input) { return Pipeline(input).seconds(); }
+
 PipelineInput equal_stages(const std::string& schedule, int ranks, int chunks, int micro_batches) {
   PipelineInput input{.schedule = schedule, .ranks = ranks, .micro_batches = micro_batches};
   input.stages.assign(static_cast<std::size_t>(ranks) * chunks,
@@ -33,7 +35,7 @@ TEST(PipelineTimeTest, WithoutMessagesItIsTheTimeOfTheSchedulesProof) {
             {.stages = static_cast<int>(input.stages.size()), .ranks = ranks, .micro_batches = micro_batches}),
         {});
     const auto time = pipeline_time(input);
-    RC_ASSERT(!time.is_formula);
+    RC_ASSERT(Pipeline(input).has_table());
     RC_ASSERT(std::abs(time.bubble() / time.seconds - check.times.bubble) < 1e-9);
   });
 }
@@ -64,24 +66,34 @@ TEST(PipelineTimeTest, TheFormulaIsCloseToTheTable) {
     auto input = equal_stages(chunks > 1 ? "interleaved_1f1b" : "1f1b", ranks, chunks, ranks * pick(2, 6));
     const double table = pipeline_time(input).seconds;
     input.has_table = false;
-    RC_ASSERT(pipeline_time(input).is_formula);
+    RC_ASSERT(!Pipeline(input).has_table());
     RC_ASSERT(std::abs(pipeline_time(input).seconds / table - 1) < 0.06);
   });
 }
 
-TEST(PipelineTimeTest, NamesOfPublicationsStandForTables) {
-  for (const auto* name : {"zb-1p", "zb-h1", "1f1b", "gpipe"})
-    EXPECT_FALSE(pipeline_time(equal_stages(name, 4, 1, 8)).is_formula) << name;
-  EXPECT_FALSE(pipeline_time(equal_stages("1f1b-i", 4, 2, 8)).is_formula);
-  EXPECT_TRUE(pipeline_time(equal_stages("zb-2p", 4, 1, 8)).is_formula);
+// (p - 1) (F + B - W) of ZB-H1; next to nothing of a schedule that holds twice the activations.
+TEST(PipelineTimeTest, SchedulesThatSplitTheBackwardHaveASmallerBubble) {
+  EXPECT_NEAR(pipeline_time(equal_stages("zb_h1", 4, 1, 16)).bubble(), 3, 1e-9);
+  EXPECT_LT(pipeline_time(equal_stages("zb_h2", 4, 1, 16)).bubble(), 0.5);
+  EXPECT_LT(pipeline_time(equal_stages("dualpipe", 4, 1, 16)).bubble(),
+            pipeline_time(equal_stages("1f1b", 4, 1, 16)).bubble() / 2);
+}
+
+TEST(PipelineTimeTest, LayersAreDividedOverRanksFirst) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(layers_of_stages(8, 4, 1), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(layers_of_stages(9, 4, 1), ElementsAre(2, 3, 2, 2));
+  EXPECT_THAT(layers_of_stages(11, 4, 1), ElementsAre(3, 3, 3, 2));
+  EXPECT_THAT(layers_of_stages(5, 2, 2), ElementsAre(2, 1, 1, 1));
+  EXPECT_THAT(layers_of_stages(7, 1, 1), ElementsAre(7));
 }
 
 // Rank r of 1F1B holds p - r micro-batches.
 TEST(PipelineTimeTest, TheFirstRankHoldsTheMostActivations) {
   const auto input = equal_stages("1f1b", 4, 1, 16);
-  EXPECT_DOUBLE_EQ(peak_bytes(input, {1, 1, 1, 1}, {0, 0, 0, 0}), 4);
-  EXPECT_DOUBLE_EQ(peak_bytes(input, {1, 1, 1, 1}, {0, 0, 0, 10}), 11);
-  EXPECT_DOUBLE_EQ(peak_bytes(equal_stages("gpipe", 4, 1, 16), {1, 1, 1, 1}, {0, 0, 0, 0}), 16);
+  EXPECT_DOUBLE_EQ(Pipeline(input).peak_bytes({1, 1, 1, 1}, {0, 0, 0, 0}), 4);
+  EXPECT_DOUBLE_EQ(Pipeline(input).peak_bytes({1, 1, 1, 1}, {0, 0, 0, 10}), 11);
+  EXPECT_DOUBLE_EQ(Pipeline(equal_stages("gpipe", 4, 1, 16)).peak_bytes({1, 1, 1, 1}, {0, 0, 0, 0}), 16);
 }
 
 }  // namespace

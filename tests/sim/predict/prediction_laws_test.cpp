@@ -62,8 +62,8 @@ TrainingRun any_run(const Hardware& hardware) {
   run.mbs = pick(1, 5);
   run.micro_batches = run.pp * pick(1, 5);
   run.gbs = run.dp * run.mbs * run.micro_batches;
-  run.zero = run.pp > 1 ? pick(0, 2) : pick(0, 4);
-  run.schedule = run.vpp > 1 ? "interleaved_1f1b" : pick_from<std::string>({"1f1b", "gpipe", "zb-1p", "zb-2p"});
+  run.zero = pick(0, 4);
+  run.schedule = run.vpp > 1 ? "interleaved_1f1b" : pick_from<std::string>({"1f1b", "gpipe", "zb_h1", "zb_h2"});
   run.precision = pick_from({Precision::kFp16, Precision::kBf16, Precision::kFp8, Precision::kFp4});
   run.attention = pick_from(
       {AttentionKernel::kUnfused, AttentionKernel::kFlash1, AttentionKernel::kFlash2, AttentionKernel::kCudnn});
@@ -106,7 +106,7 @@ const std::vector<Constant>& constants() {
   return kConstants;
 }
 
-TEST(PredictionLaws, PartsAreNotNegativeAndAddUp) {
+TEST(PredictionLaws, PartsAreNotNegative) {
   const auto hardware = default_hardware();
   expect_property(400, [&] {
     const auto run = any_run(hardware);
@@ -125,8 +125,7 @@ TEST(PredictionLaws, PartsAreNotNegativeAndAddUp) {
   });
 }
 
-// A schedule's table may finish later when one stage gets faster, because another order of waiting results (Graham's
-// anomaly does not occur: each rank's order is fixed). So the law is exact, but for rounding.
+// Each rank's order of actions is fixed, so a faster stage delays nothing.
 TEST(PredictionLaws, NoTimeRisesWithAFasterConstant) {
   const auto hardware = default_hardware();
   expect_property(400, [&] {
@@ -199,11 +198,12 @@ TEST(PredictionLaws, ShardingAndRecomputationNeverNeedMoreMemory) {
   const auto hardware = default_hardware();
   expect_property(300, [&] {
     auto run = any_run(hardware);
-    run.zero = 0;
     run.recompute = {};
+    run.zero = pick(0, 2);
+    run.framework = "megatron_core";  // other frameworks keep parameters in 32 bits
     auto leaner = run;
     if (one_in(2))
-      leaner.zero = 1;
+      ++leaner.zero;
     else
       leaner.recompute.layers = 1;
     // A recomputed layer needs its activations while it is computed again: one layer gains nothing.
@@ -214,16 +214,18 @@ TEST(PredictionLaws, ShardingAndRecomputationNeverNeedMoreMemory) {
 
 TEST(PredictionLaws, AFoundLayoutFitsAndIsThePredictionOfItsRun) {
   const auto hardware = default_hardware();
+  int num_found = 0;
   expect_property(10, [&] {
     auto run = any_run(hardware);
     run.gpus = 64;
     run.gbs = 256;
     const auto search = search_layouts(run, hardware, 5);
     RC_ASSERT(search.num_tried > 0);
-    RC_ASSERT(search.num_refused <= search.num_tried);
+    RC_ASSERT(search.fitting.empty() == (search.num_refused == search.num_tried));
+    num_found += static_cast<int>(search.fitting.size());
     double before = 0;
     for (const auto& [layout, prediction] : search.fitting) {
-      RC_ASSERT(prediction.fits);
+      RC_ASSERT(prediction.memory.sum() <= hardware.gpus.at(run.system.gpu).memory_bytes);
       RC_ASSERT(layout.dp * layout.tp * layout.cp * layout.pp == 64);
       RC_ASSERT(layout.dp * layout.mbs * layout.micro_batches == 256);
       RC_ASSERT(predict(layout, hardware).step_seconds() == prediction.step_seconds());
@@ -231,6 +233,7 @@ TEST(PredictionLaws, AFoundLayoutFitsAndIsThePredictionOfItsRun) {
       before = prediction.step_seconds();
     }
   });
+  EXPECT_GT(num_found, 0);
 }
 
 }  // namespace

@@ -109,15 +109,62 @@ TEST(TrainingRunTest, ARunWithAProblemDoesNotStopTheNext) {
 TEST(TrainingRunTest, AFileWithoutASectionIsRefused) {
   EXPECT_THAT(problem_of_file("models: {}\nsystems: {}\n"), HasSubstr("runs"));
   EXPECT_THAT(problem_of_file("runs: []\n"), AllOf(HasSubstr("models"), HasSubstr("systems")));
-  EXPECT_THAT(
-      problem_of_file("models: {m: {layers: -2, hidden: many, heads: 4, ffn: 8, vocab: 1}}\nsystems: {}\nruns: []\n"),
-      AllOf(HasSubstr("models.m.layers"), HasSubstr("models.m.hidden")));
+  EXPECT_THAT(problem_of_file("models: {}\nsystems: {}\nruns: 3\n"), HasSubstr("expected a list"));
 }
 
-struct RecomputeCase {
-  std::string text;
-  Recomputation expected;
-};
+// Of a wrong model only the runs that name it cannot be computed.
+TEST(TrainingRunTest, AWrongModelIsAProblemOfItsRuns) {
+  const auto runs = accel::testing::read_text(
+      "systems: {cluster: {gpu: h100_sxm5_80, network_gb_per_s_per_node: not stated}, good: {gpu: gb200}}\n"
+      "models: {bad: {layers: -2, hidden: many, heads: 4, ffn: 8, vocab: 1},\n"
+      "         m: {layers: 8, hidden: 1024, heads: 8, ffn: 4096, vocab: 1000, new_key: 3}}\n"
+      "sources: {a: text, b: {title: [1]}}\n"
+      "runs:\n"
+      "- {model: bad, system: good, gpus: 1, seq: 128, gbs: 4}\n"
+      "- {model: m, system: cluster, gpus: 1, seq: 128, gbs: 4}\n"
+      "- {model: m, system: good, gpus: 1, seq: 128, gbs: 4, source: b}\n"
+      "- 7\n");
+  ASSERT_EQ(runs.size(), 4U);
+  EXPECT_THAT(runs[0].problem, AllOf(HasSubstr("models.bad.layers"), HasSubstr("models.bad.hidden")));
+  EXPECT_THAT(runs[1].problem, HasSubstr("network_gb_per_s_per_node"));
+  EXPECT_EQ(runs[2].problem, "");
+  EXPECT_THAT(runs[2].run.assumptions, ::testing::Contains(HasSubstr("new_key")));
+  EXPECT_THAT(runs[3].problem, HasSubstr("expected a mapping"));
+}
+
+TEST(TrainingRunTest, NumbersHaveBounds) {
+  EXPECT_THAT(read("{model: m, system: cluster, gpus: 1, seq: 3000000000, gbs: 4}").problem, HasSubstr("10,000,000"));
+  EXPECT_THAT(read("{model: m, system: cluster, gpus: 1, seq: 128, gbs: 4, vpp: 0}").problem, HasSubstr("vpp"));
+}
+
+TEST(TrainingRunTest, WordsAreThoseOfPublications) {
+  const auto of = [](const std::string& keys) {
+    const auto described = read("{model: m, system: cluster, gpus: 4, pp: 4, seq: 128, gbs: 16, " + keys + "}");
+    EXPECT_EQ(described.problem, "") << keys;
+    return described.run;
+  };
+  for (const auto* text : {"FlashAttention-2", "fa2", "flash_attention2 + RMS kernel"})
+    EXPECT_EQ(of(std::string("attention: ") + text).attention, AttentionKernel::kFlash2) << text;
+  for (const auto* text : {"cuDNN", "FlashAttention-3", "Flash", "not stated"})
+    EXPECT_EQ(of(std::string("attention: ") + text).attention, AttentionKernel::kCudnn) << text;
+  EXPECT_EQ(of("attention: megatron_fused_softmax").attention, AttentionKernel::kUnfused);
+  EXPECT_EQ(of("precision: BF16").precision, Precision::kBf16);
+  EXPECT_EQ(of("precision: FP8_cs").precision, Precision::kFp8);
+  EXPECT_EQ(of("precision: NVFP4").precision, Precision::kFp4);
+  EXPECT_EQ(of("schedule: GPipe").schedule, "gpipe");
+  EXPECT_EQ(of("schedule: zb-1p").schedule, "zb_h1");
+  EXPECT_EQ(of("schedule: zb-2p").schedule, "zb_h2");
+  EXPECT_EQ(of("schedule: 1f1b, vpp: 2").schedule, "interleaved_1f1b");
+}
+
+// Chunks that the source does not state are as many as the layers allow.
+TEST(TrainingRunTest, ChunksThatAreNotStatedAreAssumed) {
+  const auto [run, problem] =
+      read("{model: m, system: cluster, gpus: 4, pp: 4, vpp: null, schedule: 1f1b-i, seq: 128, gbs: 16}");
+  EXPECT_EQ(problem, "");
+  EXPECT_EQ(run.vpp, 2);
+  EXPECT_THAT(run.assumptions, ::testing::Contains(HasSubstr("vpp 2")));
+}
 
 TEST(TrainingRunTest, RecomputationIsReadFromText) {
   const auto of = [](const std::string& text) {
@@ -127,17 +174,22 @@ TEST(TrainingRunTest, RecomputationIsReadFromText) {
   EXPECT_EQ(of("full").layers, 1);
   EXPECT_EQ(of("full 2 of 8 layers").layers, 0.25);
   EXPECT_TRUE(of("selective").attention);
-  EXPECT_EQ(of("selective_op").products, 0.5);
+  EXPECT_TRUE(of("selective_op").is_by_operator());
+  EXPECT_EQ(of("\"full (uniform, 1 layers)\"").layers, 1);
+  EXPECT_EQ(of("\"full (block, 4 layers)\"").layers, 0.5);
+  EXPECT_TRUE(of("[mlp, moe_act]").mlp);
+  EXPECT_TRUE(of("mla_up_proj+mlp").latent_projections);
+  EXPECT_FALSE(of("mla_up_proj+mlp").experts);
   EXPECT_TRUE(of("layernorm+moe_act").norms);
   EXPECT_TRUE(of("layernorm+moe_act").activation);
   EXPECT_FALSE(of("layernorm+moe_act").attention);
-  EXPECT_GT(of("mlp").products, 0);
+  EXPECT_TRUE(of("moe").experts);
 }
 
 TEST(TrainingRunTest, UnknownRecomputationIsAnAssumption) {
   const auto [run, problem] = read("{model: m, system: cluster, gpus: 1, seq: 128, gbs: 4, recompute: some of it}");
   EXPECT_EQ(problem, "");
-  EXPECT_THAT(run.assumptions, ::testing::Contains(HasSubstr("'some of it' is unknown")));
+  EXPECT_THAT(run.assumptions, ::testing::Contains(HasSubstr("'some of it': words that are not known")));
 }
 
 // Sums of the published descriptions, which state their own number of parameters.

@@ -43,14 +43,15 @@ Rows with * were fitted: {fitted} of {count}. Nothing is fitted per run.
 
 | constant | value | fitted to |
 |---|---|---|
-| share of the peak in large products, A100 | 0.74 | sc21-t1-18B, seqsel-175B-selective, mpt-13b-2048-8-a10080gb-mbs2 |
-| the same, H100 | 0.665 | titan-8b-8-compile, dgxc-nemotron-15b-bf16-64 |
-| the same in fp8, H100 | 0.62 | mlperf-v3.1-eos_n64_ngc23.09_nemo |
-| the same in fp8, GB200 | 0.54 | Llama 3 8B on 8 GB200, a run of Megatron-Bridge's performance summary that is not in the table |
-| visible part of adding gradients in float32 | 0.45 | seqsel-175B-selective, mlperf-v3.1-eos_n64_ngc23.09_nemo |
+| share of the peak in large products, A100 | {matmul_ampere} | sc21-t1-18B, seqsel-175B-selective, mpt-13b-2048-8-a10080gb-mbs2 |
+| the same, H100 | {matmul_hopper} | titan-8b-8-compile, dgxc-nemotron-15b-bf16-64 |
+| the same in fp8, H100 | {matmul_fp8_hopper} | mlperf-v3.1-eos_n64_ngc23.09_nemo |
+| the same in fp8, GB200 | {matmul_fp8_blackwell} | Llama 3 8B on 8 GB200, a run of Megatron-Bridge's performance summary that is not in the table |
+| visible part of adding gradients in float32 | {weight_gradient_update} | seqsel-175B-selective, mlperf-v3.1-eos_n64_ngc23.09_nemo |
 
-All other constants are measurements of others, or assumptions that hardware.yaml marks as such. The assumptions, and the traits of frameworks
-in [framework.cpp](../sim/predict/framework.cpp) (what they overlap and fuse), were chosen while all rows of this page were known, so new runs will be
+The other constants of hardware.yaml are measurements of others, or assumptions that are marked as such. Rates of small tiles and of batched products, and
+the bytes of contexts and fragments, stand in the code. The assumptions, and the traits of frameworks in
+[framework.cpp](../sim/predict/framework.cpp) (what they overlap and fuse), were chosen while all rows of this page were known, so new runs will be
 predicted less well than these.
 
 ## What misses
@@ -131,12 +132,20 @@ def kinds(answers, runs):
                      for kind, errors in groups.items())
 
 
+def fitted_constants():
+    text = (ROOT / "configs/sim/hardware.yaml").read_text()
+    number = lambda pattern: re.search(pattern + r": *([0-9.]+)", text)[1]
+    return {"matmul_ampere": number(r"  matmul: \{ampere"), "matmul_hopper": number(r"  matmul: .*hopper"),
+            "matmul_fp8_hopper": number(r"  matmul_fp8: \{hopper"), "matmul_fp8_blackwell": number(r"  matmul_fp8: .*blackwell"),
+            "weight_gradient_update": number("  weight_gradient_update")}
+
+
 def page(answers, runs):
     by_id = {answer["id"]: answer for answer in answers}
     memory = ", ".join(f"{name.split('-mbs')[0]} {100 * (by_id[name]['memory_bytes'] / published - 1):+.0f} %" for name, published in MEMORY.items())
     return INTRODUCTION.format(count=len(answers), summary=summary(answers, runs), fitted=sum(run["fitted"] for run in runs.values()),
                                rows="\n".join(row(answer, runs[answer["id"]]) for answer in answers), kinds=kinds(answers, runs),
-                               gptoss=f"{100 * by_id['mbridge-26.02.01-gptoss-gb200']['error']:+.0f} %", memory=memory)
+                               gptoss=f"{100 * by_id['mbridge-26.02.01-gptoss-gb200']['error']:+.0f} %", memory=memory, **fitted_constants())
 
 
 def figure(answers, runs):

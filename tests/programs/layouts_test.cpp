@@ -52,6 +52,31 @@ TEST_F(LayoutsTest, EveryLayoutIsRankedOrHasAReason) {
   EXPECT_EQ(json["problems"][0]["layouts"].size() + json["problems"][1]["layouts"].size(), 6);
 }
 
+// By formulas, with pipelines, in a moment for any number of GPUs.
+TEST_F(LayoutsTest, OnGpusTheLayoutsOfALanguageModelIncludePipelines) {
+  const auto run = layouts({"--ranks", "1024", "--gpu", "h100_sxm5_80", "--best", "1000", "--json", "--set",
+                            "model.layers=16", "--set", "batch_size=8", char_gpt()});
+  ASSERT_EQ(run.exit_code, 0) << run.error;
+  const auto json = Json::parse(run.output);
+  EXPECT_EQ(json["gpus"], 1024);
+  bool has_pipeline = false, has_tensor_parallelism = false;
+  for (const auto& layout : json["layouts"]) {
+    has_pipeline = has_pipeline || layout["pp"] > 1;
+    has_tensor_parallelism = has_tensor_parallelism || layout["tp"] > 1;
+  }
+  EXPECT_TRUE(has_pipeline);
+  EXPECT_TRUE(has_tensor_parallelism);
+  EXPECT_THAT(json["assumptions"].dump(), HasSubstr("no mixed precision"));
+}
+
+TEST_F(LayoutsTest, WrongChoicesOfGpusAreErrors) {
+  EXPECT_THAT(layouts({"--gpu", "tpu", char_gpt()}).error, HasSubstr("--gpu tpu: expected one of a100_sxm4_40"));
+  EXPECT_THAT(layouts({"--gpu", "gb200", "--network", network(), char_gpt()}).error, HasSubstr("cannot be combined"));
+  const auto images = layouts({"--gpu", "gb200", source("configs/train/fashion_mnist.yaml")});
+  EXPECT_EQ(images.exit_code, 2);
+  EXPECT_THAT(images.error, HasSubstr("has no description; expected gpt"));
+}
+
 // Of two layouts of which one is better in both, only that one is marked, and some layout is the fastest.
 TEST_F(LayoutsTest, LayoutsThatNoOtherBeatsAreMarked) {
   const auto json = json_of(4);

@@ -2,11 +2,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
-#include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
@@ -14,12 +10,11 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/sim_run/commands.hpp"
+#include "sim/programs/sim_run/found_layouts.hpp"
 
 namespace accel::programs {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using predict::LayoutSearch;
 using predict::TrainingRun;
 
 struct SearchArguments {
@@ -28,43 +23,6 @@ struct SearchArguments {
   int best = 10;
   bool json = false;
 };
-
-Json json_of(const TrainingRun& run, const LayoutSearch& search) {
-  Json json{{"id", run.id}, {"gpus", run.gpus}, {"tried", search.num_tried}, {"do_not_fit", search.num_refused}};
-  json["layouts"] = Json::array();
-  for (const auto& [layout, prediction] : search.fitting) {
-    json["layouts"].push_back({{"dp", layout.dp},
-                               {"tp", layout.tp},
-                               {"sp", layout.sp},
-                               {"cp", layout.cp},
-                               {"pp", layout.pp},
-                               {"vpp", layout.vpp},
-                               {"ep", layout.ep},
-                               {"mbs", layout.mbs},
-                               {"microbatches", layout.micro_batches},
-                               {"zero", layout.zero},
-                               {"recompute", layout.recompute.is_full()   ? "full"
-                                             : layout.recompute.attention ? "selective"
-                                                                          : "none"},
-                               {"step_seconds", prediction.step_seconds()},
-                               {"memory_bytes", std::llround(prediction.memory.sum())}});
-  }
-  return json;
-}
-
-void print(const TrainingRun& run, const LayoutSearch& search) {
-  std::cout << fmt::format("{}: {} GPUs {}, {} sequences of {} tokens; {} layouts, {} do not fit\n", run.id, run.gpus,
-                           run.system.gpu, run.gbs, run.seq, search.num_tried, search.num_refused);
-  for (const auto& [layout, prediction] : search.fitting) {
-    const double tokens = run.gbs * run.seq / prediction.step_seconds() / run.gpus;
-    std::cout << fmt::format("  {:>9.4g} s {:>8.0f} tokens/s/GPU {:>6.1f} GB   {}\n", prediction.step_seconds(), tokens,
-                             prediction.memory.sum() / 1e9, layout_text(layout));
-  }
-  if (search.num_tried == 0)
-    std::cout << "  no layout divides the GPUs and the sequences of a step\n";
-  else if (search.fitting.empty())
-    std::cout << fmt::format("  no layout fits: the least needs {:.1f} GB per GPU\n", search.least_memory_bytes / 1e9);
-}
 
 std::vector<TrainingRun> chosen_runs(const SearchArguments& arguments) {
   std::vector<TrainingRun> runs;
@@ -113,11 +71,7 @@ int layout_search_main(int argc, char** argv) {
   for (const auto& run : chosen_runs(arguments)) {
     const auto search = predict::search_layouts(run, hardware, arguments.best);
     all_fit = all_fit && !search.fitting.empty();
-    if (arguments.json) {
-      std::cout << json_of(run, search).dump() << "\n";
-    } else {
-      print(run, search);
-    }
+    std::cout << (arguments.json ? found_layouts_json(run, search) : found_layouts_text(run, search));
   }
   return all_fit ? kSuccess : kFailure;
 }

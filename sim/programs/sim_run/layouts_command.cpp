@@ -7,14 +7,17 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
+#include "sim/predict/layout_search.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/command_line/run_options.hpp"
+#include "sim/programs/experiments/described_experiment.hpp"
 #include "sim/programs/experiments/layout_forecast.hpp"
 #include "sim/programs/layouts/layout_proof.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/rehearsal/rehearsal.hpp"
 #include "sim/programs/sim_run/commands.hpp"
+#include "sim/programs/sim_run/found_layouts.hpp"
 #include "sim/programs/sim_run/layouts_page.hpp"
 
 namespace accel::programs {
@@ -24,7 +27,8 @@ struct LayoutsArguments {
   RunOptions run = {.rank_counts = {64}};
   std::vector<std::string> overrides;
   bool json = false;
-  std::string experiment;
+  std::string experiment, gpu, hardware;
+  int best = 10;
 
   [[nodiscard]] const std::string& network() const { return run.rehearsal.network; }
   [[nodiscard]] const std::string& report() const { return run.rehearsal.report; }
@@ -40,9 +44,11 @@ void check(const LayoutsArguments& arguments) {
     }
   };
   const int ranks = arguments.run.ranks();
-  if (arguments.network().empty())
-    problems.emplace_back("--network: missing; expected a file with the costs of communication and compute");
-  else if (ranks >= 1)
+  if (!arguments.gpu.empty() && !(arguments.network().empty() && arguments.report().empty()))
+    problems.emplace_back("--gpu: cannot be combined with --network or --report; expected one or the other");
+  if (arguments.gpu.empty() && arguments.network().empty())
+    problems.emplace_back("--network: missing; expected a file with the costs of communication and compute, or --gpu");
+  else if (ranks >= 1 && arguments.gpu.empty())
     note([&] { Rehearsal(arguments.run.rehearsal, ranks); });
   if (arguments.experiment.empty())
     problems.emplace_back("layouts: expected an experiment file");
@@ -61,8 +67,24 @@ std::string command_of(const LayoutsArguments& arguments, const std::vector<std:
   return text + " " + arguments.experiment;
 }
 
+// By formulas, from the shape of the model. Pipelines are among the layouts.
+int search_on_gpus(const LayoutsArguments& arguments) {
+  const int ranks = arguments.run.ranks();
+  const auto hardware =
+      arguments.hardware.empty() ? predict::default_hardware() : predict::read_hardware(arguments.hardware);
+  std::vector<std::string> names;
+  for (const auto& [name, gpu] : hardware.gpus) names.push_back(name);
+  check_config(hardware.gpus.contains(arguments.gpu), "--gpu {}: expected one of {}", arguments.gpu,
+               listed(names, ", "));
+  const auto run = described(read_experiment(arguments.experiment, arguments.overrides, ranks), ranks, arguments.gpu);
+  const auto search = predict::search_layouts(run, hardware, arguments.best);
+  std::cout << (arguments.json ? found_layouts_json(run, search) : found_layouts_text(run, search)) << std::flush;
+  return search.fitting.empty() ? kFailure : kSuccess;
+}
+
 int run(const LayoutsArguments& arguments) {
   check(arguments);
+  if (!arguments.gpu.empty()) return search_on_gpus(arguments);
   const int ranks = arguments.run.ranks();
   LayoutForecaster forecast(arguments.experiment, arguments.overrides, ranks, arguments.network());
   std::vector<LayoutForecast> forecasts;
@@ -89,7 +111,16 @@ int layouts_main(int argc, char** argv) {
       "without running all of them, and ranks the meshes. Exit code 1: no mesh fits.",
       "sim-run layouts");
   app.add_option("--ranks", arguments.run.rank_counts.front(), "Number of ranks")->capture_default_str();
-  app.add_option("--network", arguments.run.rehearsal.network, "Costs of communication and compute (YAML); required");
+  app.add_option("--network", arguments.run.rehearsal.network,
+                 "Costs of communication and compute (YAML); required without --gpu");
+  app.add_option(
+      "--gpu", arguments.gpu,
+      "Predict by formulas for GPUs of this name in hardware.yaml, without running the experiment; also tries "
+      "pipelines. The model must be a gpt");
+  app.add_option("--hardware", arguments.hardware, "With --gpu: constants that replace those of hardware.yaml");
+  app.add_option("--best", arguments.best, "With --gpu: number of layouts to print")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--set", arguments.overrides, "key.path=value: override one value of the experiment; repeatable")
       ->allow_extra_args(false);
   app.add_flag("--json", arguments.json, "Print the results as JSON");

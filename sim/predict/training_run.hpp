@@ -88,7 +88,7 @@ struct TrainingRun {
   // Exceptions from what the framework does.
   std::optional<bool> overlaps_tensor_parallel, overlaps_gradients;
   bool embedding_counts_as_layer = false;
-  bool has_separate_gradient_sums = false;  ///< a kernel of its own adds gradients to their float32 sum
+  bool has_separate_gradient_sums = false;  ///< a separate kernel adds gradients to their float32 sum
   bool gathers_fp8 = false;
   bool has_half_precision_state = false;  ///< gradients and optimizer state in 16 bits
   std::optional<double> step_seconds;

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <iostream>
+#include <unistd.h>
 
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
@@ -88,7 +89,13 @@ int run(const LayoutsArguments& arguments) {
   const int ranks = arguments.run.ranks();
   LayoutForecaster forecast(arguments.experiment, arguments.overrides, ranks, arguments.network());
   std::vector<LayoutForecast> forecasts;
-  for (const auto& layout : all_layouts(ranks, {.shards = true})) forecasts.push_back(forecast(layout));
+  const auto layouts = all_layouts(ranks, {.shards = true});
+  for (const auto& layout : layouts) {
+    // A layout of a large model takes minutes.
+    if (isatty(STDERR_FILENO) != 0)
+      std::cerr << fmt::format("layout {} of {}: {}\n", forecasts.size() + 1, layouts.size(), name_of(layout));
+    forecasts.push_back(forecast(layout));
+  }
   auto ranking = rank_layouts(std::move(forecasts));
   ranking.facts = {
       {"experiment", arguments.experiment}, {"ranks", std::to_string(ranks)}, {"network", arguments.network()}};

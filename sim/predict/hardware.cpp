@@ -57,6 +57,7 @@ void read_gpu(YamlReader reader, const YAML::Node& node, Gpu& gpu) {
   numbers.positive("gpus_per_nvlink_domain", gpu.gpus_per_nvlink_domain);
   numbers.positive("nvlink_gb_per_s", gpu.nvlink_bytes_per_second, kGiga);
   numbers.positive("nvlink_share", gpu.nvlink_share);
+  numbers.positive("matmul_share", gpu.matmul_share);
 }
 
 void read_curve(YamlReader& reader, const YAML::Node& node, const std::string& key, const std::vector<double>& sizes,
@@ -195,7 +196,7 @@ Hardware assembled(Parts parts, YamlReader& file) {
       const auto found = shares.find(gpu.generation);
       return found == shares.end() ? 0 : found->second;
     };
-    gpu.matmul_share = share_of(parts.matmul);
+    if (gpu.matmul_share == 0) gpu.matmul_share = share_of(parts.matmul);
     gpu.matmul_share_fp8 = share_of(parts.matmul_fp8);
     gpu.matmul_share_fp4 = share_of(parts.matmul_fp4);
     const bool is_blackwell = gpu.generation == "blackwell";

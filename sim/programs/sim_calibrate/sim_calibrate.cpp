@@ -1,5 +1,7 @@
 // sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the costs of a network to some of
 // them, reports how well the fit predicts the others, and writes a network file.
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/Device.h>
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -7,6 +9,7 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <regex>
 #include <thread>
 
 #include "reference/core/errors.hpp"
@@ -16,6 +19,7 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/sim_calibrate/device_timing.hpp"
 #include "sim/programs/sim_calibrate/gloo_timing.hpp"
 
 namespace accel::programs {
@@ -28,6 +32,7 @@ struct Arguments {
   std::string out;
   int repeats = 5;
   std::vector<int> oversubscribed;
+  std::string gpu, device = "cuda";
   bool is_worker = false;
 };
 
@@ -185,12 +190,35 @@ int calibrate(const Arguments& arguments) {
   return kSuccess;
 }
 
+int calibrate_gpu(const Arguments& arguments) {
+  const c10::Device device(arguments.device);
+  check_config(device.is_cpu() || at::detail::getCUDAHooks().deviceCount() > 0,
+               "--gpu: CUDA finds no GPU on this machine; check the driver and CUDA_VISIBLE_DEVICES");
+  std::cerr << fmt::format("measuring {} ...", device.str()) << std::endl;
+  const auto file = hardware_file(arguments.gpu, measure_device(device));
+  if (arguments.out.empty())
+    std::cout << file << std::flush;
+  else
+    write_text(arguments.out, file);
+  return kSuccess;
+}
+
 int run_main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
-      "Measures Gloo all-reduces among processes of this machine, and fits the costs of a network file to them.",
+      "Measures Gloo all-reduces among processes of this machine, and fits the costs of a network file to them; or, "
+      "with "
+      "--gpu, what one GPU reaches, for a hardware file of sim-run predict.",
       "sim-calibrate");
-  app.add_option("--out", arguments.out, "Write the network file here");
+  app.add_option("--out", arguments.out, "Write the network file, or the hardware file, here");
+  app.add_option("--gpu", arguments.gpu,
+                 "Measure one GPU, and describe it under this name, such as h100_sxm5_80 of hardware.yaml");
+  app.add_option("--device", arguments.device, "With --gpu: cuda, cuda:1, or cpu to try the command")
+      ->check([](const std::string& text) {
+        static const std::regex kDevice("cuda(:[0-9]{1,2})?|cpu");
+        return std::regex_match(text, kDevice) ? std::string() : "expected cuda, cuda:N or cpu, got '" + text + "'";
+      })
+      ->capture_default_str();
   app.add_option("--repeats", arguments.repeats, "Number of measurements; their spread is the noise")
       ->check(CLI::Range(2, 100))
       ->capture_default_str();
@@ -202,6 +230,7 @@ int run_main(int argc, char** argv) {
     if (const auto code = parse_command_line(app, argc, argv)) return *code;
     const auto problem = problem_of_output(arguments.out);
     check_config(problem.empty(), "--out: {}", problem);
+    if (!arguments.gpu.empty()) return calibrate_gpu(arguments);
     if (!arguments.is_worker) return calibrate(arguments);
     run_timing_worker(arguments.repeats);
     return kSuccess;

@@ -57,11 +57,30 @@ TEST(SimCalibrateTest, TheWrittenFilePredictsThePrintedTimes) {
   }
 }
 
+// A CPU stands for the GPU. Its rates replace those of the GPU, so the predicted step is slower.
+TEST(SimCalibrateTest, AMeasuredDeviceIsPartOfAHardwareFile) {
+  const TemporaryFolder folder;
+  const auto file = folder.path("here.yaml");
+  const auto run = run_command({bin("sim-calibrate"), "--gpu", "h100_sxm5_80", "--device", "cpu", "--out", file},
+                               {.limit = std::chrono::seconds(300)});
+  ASSERT_EQ(run.exit_code, 0) << run.error;
+  const auto step_seconds = [](const std::vector<std::string>& options) {
+    std::vector<std::string> command{bin("sim-run"), "predict", source("configs/sim/published_runs.yaml"), "--json"};
+    command.insert(command.end(), options.begin(), options.end());
+    const auto predicted = run_command(command);
+    EXPECT_EQ(predicted.exit_code, 0) << predicted.error;
+    const auto of_run = predicted.output.substr(predicted.output.find("dgxc-nemotron"));
+    return std::stod(of_run.substr(of_run.find("step_seconds") + 14));
+  };
+  EXPECT_GT(step_seconds({"--hardware", file}), 10 * step_seconds({}));
+}
+
 // Measuring takes minutes, so a file that cannot be written has to be found before.
 TEST(SimCalibrateTest, WrongUsageIsExitTwoBeforeAnythingRuns) {
   for (const auto& options : std::vector<std::vector<std::string>>{{"--repeats", "1"},
                                                                    {"--oversubscribed", "1"},
                                                                    {"--sizes", "4"},
+                                                                   {"--gpu", "mine", "--device", "tpu"},
                                                                    {"--out", "/no/such/folder/x.yaml"},
                                                                    {"--out", "/tmp"}}) {
     auto command = options;

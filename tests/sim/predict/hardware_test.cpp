@@ -38,6 +38,11 @@ TEST(HardwareTest, AFileReplacesItsValuesOnly) {
   EXPECT_EQ(mine.efficiency.network, shipped.efficiency.network);
 }
 
+TEST(HardwareTest, AGpuMayHaveItsOwnShareOfThePeak) {
+  const auto mine = read("gpus: {h100_sxm5_80: {peak_bf16: 800, matmul_share: 0.5}}\n");
+  EXPECT_DOUBLE_EQ(mine.gpus.at("h100_sxm5_80").rate_of(Precision::kBf16), 400e12);
+}
+
 TEST(HardwareTest, ANumberWrittenAsTextIsUnknown) {
   const auto mine = read("gpus: {h100_96_hbm2e: {peak_bf16: \"not published\", memory_gb: 90}}\nsources: {a: b}\n");
   EXPECT_EQ(mine.gpus.at("h100_96_hbm2e").flops_bf16, default_hardware().gpus.at("h100_96_hbm2e").flops_bf16);

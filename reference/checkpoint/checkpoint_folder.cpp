@@ -110,6 +110,7 @@ void keep_user_files(Files& files, const std::string& from, const std::string& t
     if (!is_ours && std::find(taken.begin(), taken.end(), name) == taken.end())
       files.rename(from + "/" + bare, to + "/" + bare);
   }
+  files.sync_folder(to);  // before the removals of the old folder reach the disk
 }
 
 // The manifest is removed last: until then it distinguishes our files from the user's, whenever this is interrupted.

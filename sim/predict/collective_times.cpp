@@ -15,7 +15,8 @@ double usual_network(const Gpu& gpu, double gpus_per_node) {
 
 CollectiveTimes::CollectiveTimes(const SystemShape& system, const Gpu& gpu, const Hardware& hardware)
     : gpus_per_node_(system.gpus_per_node),
-      domain_(std::max({system.gpus_per_node, system.gpus_per_nvlink_domain, gpu.gpus_per_nvlink_domain})),
+      domain_(system.gpus_per_nvlink_domain > 0 ? system.gpus_per_nvlink_domain
+                                                : std::max(system.gpus_per_node, gpu.gpus_per_nvlink_domain)),
       node_rate_(system.network_bytes_per_second_per_node.value_or(usual_network(gpu, system.gpus_per_node)) *
                  hardware.efficiency.network),
       bus_rate_(gpu.nvlink_bus_bytes_per_second),

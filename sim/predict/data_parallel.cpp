@@ -28,16 +28,14 @@ double of_replicas(const RunContext& context, const StageParameters& parameters,
   const auto& framework = context.framework;
   const auto& times = context.collectives;
   const auto groups = shard_groups(run);
-  const RankGroup all{.stride = run.tp, .size = run.data_ranks()};
   const double bytes = gradient_message_bytes(context);
-  double gradients = 0, gathered = 0;
-  if (run.zero == 0) {
-    gradients =
-        times.all_reduce(bytes * parameters.dense, all) + times.all_reduce(bytes * parameters.experts, groups.experts);
-  } else {
-    gradients = run.zero_group > 0 ? times.all_reduce(bytes * parameters.dense, all)
-                                   : times.gather(bytes * parameters.dense, all);
-    gradients += times.gather(bytes * parameters.experts, groups.experts);
+  const bool is_complete = run.zero == 0 || groups.replicas.size > 1;  // each rank needs the sum of all its gradients
+  const auto sum = [&](double parameters_of, const RankGroup& group) {
+    return is_complete ? times.all_reduce(bytes * parameters_of, group) : times.gather(bytes * parameters_of, group);
+  };
+  const double gradients = sum(parameters.dense, groups.all_dense) + sum(parameters.experts, groups.all_experts);
+  double gathered = 0;
+  if (run.zero > 0) {
     gathered = times.gather(kBytesPerHalf * parameters.dense, groups.dense) +
                times.gather(kBytesPerHalf * parameters.experts, groups.experts);
   }
@@ -66,7 +64,8 @@ double of_shards(const RunContext& context, const StageParameters& parameters, c
   const double gradient_bytes = gradient_message_bytes(context);
   double reduce = collective(gradient_bytes, layer);
   if (groups.replicas.size > 1)
-    reduce += context.collectives.all_reduce(gradient_bytes * layer.sum() / groups.dense.size, groups.replicas);
+    reduce += context.collectives.all_reduce(
+        gradient_bytes * (layer.dense / groups.dense.size + layer.experts / groups.experts.size), groups.replicas);
   const double forward = visible(gather, work.layer_forward, framework.parameter_visible, framework.parameter_cover);
   const double backward =
       visible(gather + reduce, work.layer_backward, framework.gradient_visible, framework.gradient_cover);
@@ -84,7 +83,8 @@ double of_shards(const RunContext& context, const StageParameters& parameters, c
 }  // namespace
 
 double data_parallel_seconds(const RunContext& context, const StageParameters& parameters, const RankWork& work) {
-  if (context.run.data_ranks() <= 1) return 0;
+  const auto groups = shard_groups(context.run);
+  if (groups.all_dense.size <= 1 && groups.all_experts.size <= 1) return 0;
   return context.run.zero == 3 ? of_shards(context, parameters, work) : of_replicas(context, parameters, work);
 }
 

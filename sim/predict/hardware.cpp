@@ -178,12 +178,13 @@ void read_into(Parts& parts, const YAML::Node& root, YamlProblems& problems) {
 
 void check_gpu(const Gpu& gpu, YamlReader& file) {
   std::vector<std::string> missing;
-  const std::pair<const char*, double> needed[] = {{"peak_bf16", gpu.flops_bf16},
-                                                   {"memory_gb", gpu.memory_bytes},
-                                                   {"memory_gb_per_s", gpu.memory_bytes_per_second},
-                                                   {"sms", gpu.multiprocessors},
-                                                   {"nvlink_gb_per_s", gpu.nvlink_bus_bytes_per_second},
-                                                   {"generation (ampere, hopper or blackwell)", gpu.matmul_share}};
+  const std::pair<const char*, double> needed[] = {
+      {"peak_bf16", gpu.flops_bf16},
+      {"memory_gb", gpu.memory_bytes},
+      {"memory_gb_per_s", gpu.memory_bytes_per_second},
+      {"sms", gpu.multiprocessors},
+      {"nvlink_gb_per_s", gpu.nvlink_bus_bytes_per_second},
+      {"generation (ampere, hopper or blackwell)", gpu.flash2.values.empty() ? 0 : gpu.matmul_share}};
   for (const auto& [key, value] : needed)
     if (!(value > 0)) missing.emplace_back(key);
   for (const auto& key : missing) file.problem("gpus", fmt::format("{}: {} is missing", gpu.name, key));
@@ -242,6 +243,12 @@ double Curve::at(double size) const {
     return values[index - 1] + (values[index] - values[index - 1]) * part;
   }
   return values.back();
+}
+
+const Gpu& Hardware::gpu(const std::string& name) const {
+  const auto found = gpus.find(name);
+  check_argument(found != gpus.end(), "gpu {}: not in the hardware file", name);
+  return found->second;
 }
 
 double Gpu::rate_of(Precision precision) const {

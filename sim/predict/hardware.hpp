@@ -55,6 +55,9 @@ struct Hardware {
   std::map<std::string, Gpu> gpus;
   Efficiency efficiency;
   Latencies latencies;
+
+  /// Throws ArgumentError for a name that it lacks.
+  [[nodiscard]] const Gpu& gpu(const std::string& name) const;
 };
 
 /// The shipped constants.

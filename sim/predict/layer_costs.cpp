@@ -146,7 +146,7 @@ class Layer {
     };
     const double within_expert =
         2 * context_.collectives.gather(received * model.hidden * kBytesPerHalf, {.stride = 1, .size = run_.etp});
-    const double wait = context_.latencies.expert_synchronization * framework.expert_visible;
+    const double wait = run_.ep > 1 ? context_.latencies.expert_synchronization * framework.expert_visible : 0;
     const double seconds = exchange(framework.dispatch_bytes) + exchange(kBytesPerHalf) + within_expert + wait;
     seconds_.forward.communication.expert_parallel = seconds;
     seconds_.backward.communication.expert_parallel = seconds;

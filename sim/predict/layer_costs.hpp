@@ -29,11 +29,9 @@ struct RunContext {
   [[nodiscard]] double resident_tokens() const { return run.sp ? tokens() / run.tp : tokens(); }
   [[nodiscard]] double product_rate() const { return gpu.rate_of(run.precision); }
   /// In 8 bits or less.
-  [[nodiscard]] bool has_small_products() const {
-    return run.precision == Precision::kFp8 || run.precision == Precision::kFp4;
-  }
+  [[nodiscard]] bool has_small_products() const { return product_rate() > gpu.rate_of(Precision::kBf16); }
   /// Tokens of the fullest rank of experts over the mean.
-  [[nodiscard]] double imbalance() const { return efficiency.expert_imbalance; }
+  [[nodiscard]] double imbalance() const { return run.ep > 1 ? efficiency.expert_imbalance : 1; }
 };
 
 /// Of communication: what the computation does not cover.

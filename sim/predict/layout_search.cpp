@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "reference/core/errors.hpp"
 #include "sim/predict/framework.hpp"
 
 namespace accel::predict {
@@ -32,18 +31,13 @@ constexpr double kTokensPerContextRank = 2048;  // fewer do not pay
 // Layouts whose pipelines are run by their tables; the others are compared by a formula.
 constexpr std::size_t kExact = 40;
 
-double memory_of(const TrainingRun& run, const Hardware& hardware) {
-  const auto gpu = hardware.gpus.find(run.system.gpu);
-  check_argument(gpu != hardware.gpus.end(), "gpu {}: not in the hardware file", run.system.gpu);
-  return gpu->second.memory_bytes;
-}
-
 class Search {
  public:
   Search(TrainingRun run, const Hardware& hardware)
-      : base_(std::move(run)), hardware_(hardware), memory_bytes_(memory_of(base_, hardware)) {
+      : base_(std::move(run)), hardware_(hardware), memory_bytes_(hardware.gpu(base_.system.gpu).memory_bytes) {
     base_.recompute = {};
     base_.zero_group = 0;
+    base_.etp = 1;
     base_.embedding_counts_as_layer = false;
   }
 
@@ -84,15 +78,10 @@ class Search {
 
   void context_ranks() {
     const double rest = base_.gpus / base_.tp / base_.pp;
-    for (const double cp : powers(std::min(kMostContextRanks, base_.seq / kTokensPerContextRank))) {
+    for (const double cp : powers(std::max(1.0, std::min(kMostContextRanks, base_.seq / kTokensPerContextRank)))) {
       if (!divides(cp, rest) || !divides(cp, base_.seq)) continue;
       base_.cp = cp;
       base_.dp = rest / cp;
-      if (divides(base_.dp, base_.gbs)) micro_batches();
-    }
-    if (base_.seq < kTokensPerContextRank) {
-      base_.cp = 1;
-      base_.dp = rest;
       if (divides(base_.dp, base_.gbs)) micro_batches();
     }
   }
@@ -107,9 +96,9 @@ class Search {
   }
 
   void chunks() {
-    const double layers = std::floor(base_.model.layers / base_.pp);
-    for (const double vpp : divisors(layers, base_.pp > 1 ? kMostChunks : 1)) {
-      if (vpp > 1 && (!divides(base_.pp, base_.micro_batches) || !divides(base_.pp, base_.model.layers))) continue;
+    const double most = base_.pp > 1 ? std::min(kMostChunks, std::floor(base_.model.layers / base_.pp)) : 1;
+    for (double vpp = 1; vpp <= most; ++vpp) {
+      if (vpp > 1 && !divides(base_.pp, base_.micro_batches)) continue;
       base_.vpp = vpp;
       base_.schedule = vpp > 1 ? "interleaved_1f1b" : "1f1b";
       expert_ranks();

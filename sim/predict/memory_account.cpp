@@ -12,9 +12,14 @@ constexpr double kFragments = 0.03;      // of everything else
 
 // What the backward pass of one layer needs, in bytes per micro-batch, if nothing is computed again.
 struct LayerActivations {
-  double norms = 0, products = 0, activation = 0, attention = 0, scores = 0;
+  double residual = 0;      // inputs of both norms, masks of dropout
+  double norm_outputs = 0;  // inputs of the first products
+  double attention = 0, scores = 0;
+  double dispatched = 0;                            // copies of tokens at their experts
+  double mlp = 0, experts = 0, shared_experts = 0;  // inputs and outputs of the activation
 
-  [[nodiscard]] double sum() const { return norms + products + activation + attention + scores; }
+  [[nodiscard]] double inner() const { return mlp + experts + shared_experts; }
+  [[nodiscard]] double sum() const { return residual + norm_outputs + attention + scores + dispatched + inner(); }
 };
 
 LayerActivations activations_of(const RunContext& context) {
@@ -22,19 +27,23 @@ LayerActivations activations_of(const RunContext& context) {
   const auto& model = run.model;
   const double tokens = context.tokens(), resident = context.resident_tokens();
   const double mask = context.framework.has_dropout ? 1 : 0;
-  const double half = context.has_small_products() ? 1.2 : kBytesPerHalf;  // operands of 8 bit products stay in 8 bits
+  const double operand = context.has_small_products() ? 1.2 : kBytesPerHalf;  // of a product, kept in its precision
+  const double per_inner = kBytesPerHalf * (model.is_gated ? 2 : 1) + operand;
   LayerActivations layer;
-  layer.norms = resident * model.hidden * (2 * kBytesPerHalf + 2 * mask);
-  const double width = (model.query_width() + model.key_value_width()) / run.tp;
-  layer.attention = tokens * (width * kBytesPerHalf + model.value_width() / run.tp * kBytesPerHalf);
-  layer.products = resident * model.hidden * half * 2;  // inputs of the first products of both regions
-  double inner = tokens * model.ffn / run.tp;
+  layer.residual = resident * model.hidden * (2 * kBytesPerHalf + 2 * mask);
+  layer.norm_outputs = resident * model.hidden * operand * 2;
+  const double width = (model.query_width() + model.key_value_width() + model.value_width()) / run.tp;
+  layer.attention = tokens * width * kBytesPerHalf;
   if (model.experts > 0) {
-    const double copies = tokens / run.tp * model.top_k * context.imbalance();
-    inner = copies * model.moe_ffn + tokens * model.shared_ffn / run.tp;
-    layer.products += 2 * copies * model.hidden * half;
+    const double sparse = (model.layers - model.dense_layers) / static_cast<double>(model.layers);
+    const double copies = tokens / run.tp * model.top_k * context.imbalance() * run.etp;
+    layer.dispatched = sparse * 2 * copies * model.hidden * operand;
+    layer.experts = sparse * copies * model.moe_ffn / run.etp * per_inner;
+    layer.shared_experts = sparse * tokens * model.shared_ffn / run.tp * per_inner;
+    layer.mlp = (1 - sparse) * tokens * model.ffn / run.tp * per_inner;
+  } else {
+    layer.mlp = tokens * model.ffn / run.tp * per_inner;
   }
-  layer.activation = inner * (kBytesPerHalf * (model.is_gated ? 2 : 1) + half);
   if (run.attention == AttentionKernel::kUnfused) {
     const double scores = run.mbs * model.heads / run.tp * run.seq * run.seq / run.cp;
     layer.scores = scores * (context.framework.has_dropout ? 5 : 2);
@@ -45,17 +54,18 @@ LayerActivations activations_of(const RunContext& context) {
 // What single parts of a layer free by recomputation.
 double freed_bytes(const RunContext& context, const LayerActivations& layer) {
   const auto& recompute = context.run.recompute;
-  const auto& model = context.run.model;
   double freed = 0;
   if (recompute.attention) freed += layer.scores;
-  if (recompute.norms) freed += 0.5 * layer.products;
-  const bool frees_activations = model.experts > 0 ? recompute.experts : recompute.mlp;
-  if (frees_activations)
-    freed += layer.activation;
-  else if (recompute.activation)
-    freed += layer.activation / (model.is_gated ? 3 : 2);
+  if (recompute.norms) freed += layer.norm_outputs;
+  double inner = 0;  // complete
+  if (recompute.mlp) inner += layer.mlp;
+  if (recompute.experts) inner += layer.experts, freed += layer.dispatched;
+  if (recompute.shared_experts) inner += layer.shared_experts;
+  freed += inner;
+  // The output of the activation comes again from its inputs.
+  if (recompute.activation) freed += (layer.inner() - inner) / (context.run.model.is_gated ? 3 : 2);
   // Queries, keys and values of the heads come again from the latent ones.
-  if (recompute.latent_projections) freed += 0.75 * layer.attention;
+  if (recompute.latent_projections && context.run.model.kv_lora > 0) freed += 0.75 * layer.attention;
   return freed;
 }
 
@@ -69,7 +79,8 @@ double kept_bytes(const RunContext& context, const LayerActivations& layer) {
     // The layer's input, the attention's output, and the products' outputs that are not computed again.
     const double output = context.tokens() * run.model.value_width() / run.tp * kBytesPerHalf;
     const double share = 1 - recompute.products;
-    return input + output + 2 * share * (layer.attention - output) + share * (layer.activation + layer.products);
+    return input + output + 2 * share * (layer.attention - output) +
+           share * (layer.inner() + layer.norm_outputs + layer.dispatched);
   }
   return std::max(layer.sum() - freed_bytes(context, layer), input);
 }
@@ -102,7 +113,11 @@ Storage storage_of(const RunContext& context, const StageParameters& stage) {
     storage.parameters += kBytesPerHalf * stage.sum();
     storage.gradients += kBytesPerHalf * stage.sum();
   }
-  if (run.schedule == "dualpipe") storage.parameters *= 2;  // each rank holds stages of both directions
+  // Each rank holds stages of both directions.
+  if (run.schedule == "dualpipe" && run.pp > 1) {
+    storage.parameters *= 2;
+    storage.gradients *= 2;
+  }
   return storage;
 }
 

@@ -169,6 +169,7 @@ double peak_of(const std::vector<Action>& actions, const std::vector<double>& st
 // As 1F1B, interleaved if a rank has several stages; twice as much for a schedule that fills all gaps.
 double peak_by_formula(const PipelineInput& input, int rank, const std::vector<double>& stage_bytes) {
   const auto chunks = static_cast<double>(stage_bytes.size()) / input.ranks;
+  if (input.ranks == 1) return std::accumulate(stage_bytes.begin(), stage_bytes.end(), 0.0);
   double in_flight = input.ranks - rank;  // micro-batches
   if (chunks > 1) in_flight = ((chunks - 1) * input.ranks + 2 * (input.ranks - rank - 1) + 1) / chunks;
   if (input.schedule == "zb_h2") in_flight *= 2;

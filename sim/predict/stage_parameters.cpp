@@ -1,14 +1,20 @@
 #include "sim/predict/stage_parameters.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace accel::predict {
 
 ShardGroups shard_groups(const TrainingRun& run) {
-  const double shards = run.zero_group > 0 ? run.zero_group : run.data_ranks();
+  const double shards = run.zero > 0 && run.zero_group > 0 ? run.zero_group : run.data_ranks();
   const double expert_ranks = run.ep * run.etp;
+  const auto of_experts = [&](double data_ranks) {
+    return RankGroup{.stride = expert_ranks, .size = std::max(1.0, std::floor(data_ranks * run.tp / expert_ranks))};
+  };
   return {.dense = {.stride = run.tp, .size = shards},
-          .experts = {.stride = expert_ranks, .size = std::max(1.0, shards * run.tp / expert_ranks)},
+          .experts = of_experts(shards),
+          .all_dense = {.stride = run.tp, .size = run.data_ranks()},
+          .all_experts = of_experts(run.data_ranks()),
           .replicas = {.stride = run.tp * shards, .size = run.data_ranks() / shards}};
 }
 

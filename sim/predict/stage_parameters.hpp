@@ -16,8 +16,9 @@ struct StageParameters {
 [[nodiscard]] StageParameters stage_parameters(const TrainingRun& run, const StageShare& stage);
 /// Ranks among which sharded state is divided, and with which it is summed. Used for time and memory.
 struct ShardGroups {
-  RankGroup dense, experts;
-  RankGroup replicas;  ///< of the shards, with zero_group
+  RankGroup dense, experts;          ///< that share the state
+  RankGroup all_dense, all_experts;  ///< that compute gradients of the same parameters
+  RankGroup replicas;                ///< of the shards of dense parameters, with zero_group
 };
 [[nodiscard]] ShardGroups shard_groups(const TrainingRun& run);
 

@@ -102,16 +102,18 @@ void note_assumptions(const RunContext& context, const Pipeline& pipeline, std::
       notes.push_back(
           fmt::format("parameters: the layers have {:.3g}, the description states {:.3g}", own, *run.model.parameters));
   }
-  if (context.product_rate() == context.gpu.rate_of(Precision::kBf16) && context.has_small_products())
-    notes.push_back(fmt::format("precision: {} computes such products in bf16", context.gpu.name));
+  const bool lacks_fp4 = run.precision == Precision::kFp4 && context.gpu.flops_fp4 == 0;
+  const bool lacks_fp8 = run.precision == Precision::kFp8 && context.gpu.flops_fp8 == 0;
+  if (lacks_fp4 || lacks_fp8)
+    notes.push_back(fmt::format("precision: {} computes such products in {}", context.gpu.name,
+                                context.has_small_products() ? "fp8" : "bf16"));
 }
 
 }  // namespace
 
 Prediction predict(const TrainingRun& run, const Hardware& hardware, Pipelines pipelines) {
-  const auto gpu = hardware.gpus.find(run.system.gpu);
-  check_argument(gpu != hardware.gpus.end(), "gpu {}: not in the hardware file", run.system.gpu);
-  const RunContext context(run, hardware, gpu->second);
+  const auto& gpu = hardware.gpu(run.system.gpu);
+  const RunContext context(run, hardware, gpu);
   const auto layer = layer_seconds(context);
   const auto shares = stage_shares(run);
   auto input = pipeline_input(context, shares, layer);
@@ -133,7 +135,7 @@ Prediction predict(const TrainingRun& run, const Hardware& hardware, Pipelines p
   parts.optimizer = optimizer_seconds(context, parameters);
   parts.other = hardware.latencies.step;
   prediction.memory = memory_account(context, shares, pipeline);
-  prediction.fits = prediction.memory.sum() <= kMemoryTolerance * gpu->second.memory_bytes;
+  prediction.fits = prediction.memory.sum() <= kMemoryTolerance * gpu.memory_bytes;
   note_assumptions(context, pipeline, prediction.assumptions);
   return prediction;
 }

@@ -209,10 +209,9 @@ struct Sections {
 
 Precision precision_of(YamlReader& reader, const YAML::Node& node) {
   const auto text = lowercase(text_under(node, "precision"));
-  if (text.empty() || contains(text, "bf16") || contains(text, "bfloat16"))
-    return contains(text, "fp8") ? Precision::kFp8 : Precision::kBf16;
   if (contains(text, "fp4")) return Precision::kFp4;
   if (contains(text, "fp8") || contains(text, "float8")) return Precision::kFp8;
+  if (text.empty() || contains(text, "bf16") || contains(text, "bfloat16")) return Precision::kBf16;
   if (contains(text, "fp16") || contains(text, "float16") || contains(text, "half")) return Precision::kFp16;
   reader.problem("precision", fmt::format("expected fp16, bf16, fp8 or fp4, got '{}'", text));
   return Precision::kBf16;
@@ -363,13 +362,16 @@ void check_layout(YamlReader& reader, const TrainingRun& run) {
   if (run.gpus > kMostGpus) reader.problem("gpus", fmt::format("expected at most {}", kMostGpus));
   check_divides(reader, "tp", run.tp, model.heads, "heads");
   check_divides(reader, "cp", run.cp, run.seq, "tokens of a sequence");
-  if (run.pp * run.vpp > model.layers + 2 && model.layers > 0)
+  const double most_stages = model.layers + (run.embedding_counts_as_layer ? 2 : 0);
+  if (run.pp * run.vpp > most_stages && model.layers > 0)
     reader.problem("pp",
-                   fmt::format("pp {} x vpp {} stages; expected at most the {} layers", run.pp, run.vpp, model.layers));
+                   fmt::format("pp {} x vpp {} stages; expected at most the {} layers", run.pp, run.vpp, most_stages));
   if (run.ep > 1 && model.experts == 0) reader.problem("ep", "the model has no experts");
   if (model.experts > 0) check_divides(reader, "ep", run.ep, model.experts, "experts");
   const double ranks = run.dp * run.cp * run.tp;
-  if (model.experts > 0) check_divides(reader, "ep", run.ep * run.etp, ranks, "ranks that dp x cp x tp have");
+  if (model.experts > 0 && std::fmod(ranks, run.ep * run.etp) != 0)
+    reader.problem("ep", fmt::format("ep {} x etp {} does not divide the {} ranks that dp x cp x tp have", run.ep,
+                                     run.etp, ranks));
   if (run.zero_group > 0) check_divides(reader, "zero_group", run.zero_group, run.dp * run.cp, "ranks of dp x cp");
 }
 
@@ -401,18 +403,60 @@ T look_up(YamlReader& reader, const std::string& key, const Section<T>& section)
   return found->second.shape;
 }
 
-TrainingRun read_run(YamlReader& reader, const YAML::Node& node, const Sections& sections) {
+void note_unused_keys(YamlReader& reader, TrainingRun& run) {
+  static const std::set<std::string> kKeys = {"id",
+                                              "source",
+                                              "where",
+                                              "model",
+                                              "system",
+                                              "framework",
+                                              "gpus",
+                                              "nodes",
+                                              "seq",
+                                              "gbs",
+                                              "mbs",
+                                              "microbatches",
+                                              "dp",
+                                              "tp",
+                                              "sp",
+                                              "cp",
+                                              "pp",
+                                              "vpp",
+                                              "ep",
+                                              "etp",
+                                              "zero",
+                                              "zero_group",
+                                              "schedule",
+                                              "precision",
+                                              "recompute",
+                                              "attention",
+                                              "published",
+                                              "step_seconds",
+                                              "step_seconds_range",
+                                              "conversion",
+                                              "missing",
+                                              "notes",
+                                              "fitted"};
+  std::vector<std::string> unused;
+  for (const auto& key : reader.keys())
+    if (!kKeys.contains(key)) unused.push_back(key);
+  if (!unused.empty())
+    run.assumptions.push_back(fmt::format("keys of the run that are not used: {}", fmt::join(unused, ", ")));
+}
+
+TrainingRun read_run(YamlReader& reader, YamlReader& layout, const YAML::Node& node, const Sections& sections) {
   TrainingRun run;
   run.model = look_up(reader, "model", sections.models);
   run.system = look_up(reader, "system", sections.systems);
   if (!run.model.unused_keys.empty())
     run.assumptions.push_back(
         fmt::format("keys of the model that are not used: {}", fmt::join(run.model.unused_keys, ", ")));
+  read_notes(node, run);
   read_layout(reader, run);
   read_schedule(reader, node, run);
   read_batch(reader, run);
-  check_layout(reader, run);
-  check_batch(reader, run);
+  check_layout(layout, run);
+  check_batch(layout, run);
   run.precision = precision_of(reader, node);
   const auto& framework = framework_of(reader, node, sections, run);
   run.framework = framework.name;
@@ -423,7 +467,7 @@ TrainingRun read_run(YamlReader& reader, const YAML::Node& node, const Sections&
   // torchtitan's list of kept operators has the product in 16 bits only.
   if (run.recompute.is_by_operator() && run.precision == Precision::kFp8) run.recompute.products = 1;
   run.step_seconds = reader.optional<double>("step_seconds", is_positive, "a positive number");
-  read_notes(node, run);
+  note_unused_keys(reader, run);
   return run;
 }
 
@@ -435,11 +479,14 @@ DescribedRun described(const YAML::Node& node, std::size_t index, const std::str
     result.problem = fmt::format("{}: runs[{}]: expected a mapping", file, index);
     return result;
   }
+  YamlProblems of_layout(file);
   YamlReader reader(node, fmt::format("runs[{}].", index), problems);
-  result.run = read_run(reader, node, sections);
+  YamlReader layout(node, fmt::format("runs[{}].", index), of_layout);
+  result.run = read_run(reader, layout, node, sections);
   const auto id = text_under(node, "id");
   result.run.id = id.empty() ? fmt::format("run {}", index + 1) : id;
   result.problem = text_of(problems);
+  result.layout_problem = text_of(of_layout);
   return result;
 }
 

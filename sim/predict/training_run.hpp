@@ -51,7 +51,7 @@ struct ModelShape {
 struct SystemShape {
   std::string gpu;
   double gpus_per_node = 8;
-  double gpus_per_nvlink_domain = 8;
+  double gpus_per_nvlink_domain = 0;  ///< 0: that of the GPU, or a node
   std::optional<double> network_bytes_per_second_per_node;
   double nodes_per_switch = 0, oversubscription = 1;  ///< above a switch of so many nodes; 0: a full fat tree
 };
@@ -98,8 +98,14 @@ struct TrainingRun {
 };
 
 struct DescribedRun {
-  TrainingRun run;      ///< complete if `problem` is empty
-  std::string problem;  ///< all reasons why it cannot be computed
+  TrainingRun run;
+  std::string problem;         ///< what is wrong with its model, system, batch or precision
+  std::string layout_problem;  ///< why its layout does not fit them
+
+  /// Why the run cannot be predicted; "" if it can.
+  [[nodiscard]] std::string problems() const {
+    return problem.empty() || layout_problem.empty() ? problem + layout_problem : problem + "\n" + layout_problem;
+  }
 };
 
 /// A wrong model or system is a problem of the runs that name it. Throws ConfigError for a file that cannot be read or

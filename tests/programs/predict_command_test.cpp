@@ -149,6 +149,16 @@ TEST_F(PredictCommandTest, AModelThatFitsNowhereIsAFailure) {
   EXPECT_THAT(run.output, HasSubstr("no layout fits: the least needs"));
 }
 
+// The layout of a description has no meaning for the search.
+TEST_F(PredictCommandTest, ADescriptionNeedsNoLayout) {
+  const auto text =
+      kHead + "- {id: open, model: m, system: cluster, gpus: 16384, tp: 3, seq: 8192, gbs: 2048, attention: flash}\n";
+  const auto run = run_command({bin("sim-run"), "layouts", folder_.write("runs.yaml", text)});
+  EXPECT_EQ(run.exit_code, 0) << run.error;
+  EXPECT_THAT(run.output, HasSubstr("tokens/s/GPU"));
+  EXPECT_EQ(predict(text).exit_code, 2);
+}
+
 TEST_F(PredictCommandTest, GpusThatNoLayoutDividesAreAFailure) {
   const auto file = folder_.write("runs.yaml", kHead + kGood);
   const auto run = run_command({bin("sim-run"), "layouts", "--ranks", "1000003", file});

@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "reference/core/errors.hpp"
+
 namespace accel::pipeline {
 namespace {
 
@@ -169,6 +171,9 @@ double ActionCosts::of(ActionKind kind) const {
 
 ScheduleTimes times_of(const Schedule& schedule, const std::vector<ActionCosts>& costs,
                        std::optional<int> send_capacity) {
+  check_argument(costs.size() == 1 || costs.size() == static_cast<std::size_t>(schedule.sizes.stages),
+                 "times_of: costs of {} stages; expected one for all, or one of each of the {} stages", costs.size(),
+                 schedule.sizes.stages);
   return Run(schedule, costs, send_capacity).run();
 }
 

@@ -87,13 +87,12 @@ DeviceRates measure_device(c10::Device device) {
 std::string hardware_file(const std::string& gpu, const DeviceRates& rates) {
   const auto shipped = predict::default_hardware();
   return fmt::format(
-      "# Measured by sim-calibrate --gpu: bfloat16 products, copies, and the shortest kernel. matmul_share is the part "
-      "of the\n"
-      "# best product that products of a training step reach; the memory rate is that of a data sheet of which copies\n"
-      "# reach {:.2f}. For sim-run predict --hardware and sim-run layouts --hardware.\n"
-      "gpus:\n  {}: {{peak_bf16: {:.1f}, matmul_share: {}, memory_gb_per_s: {:.0f}}}\n"
+      "# Measured by sim-calibrate --gpu, for sim-run predict --hardware. matmul_share: of the peak, in products of a\n"
+      "# training step, which reach {} of the best product. memory_gb_per_s: that of which copies reach {:.2f}.\n"
+      "gpus:\n  {}: {{matmul_share: {:.4f}, memory_gb_per_s: {:.0f}}}\n"
       "latencies: {{kernel: {:.2e}}}\n",
-      shipped.efficiency.memory, gpu, rates.matmul_flops_per_second / 1e12, kTrainingShare,
+      kTrainingShare, shipped.efficiency.memory, gpu,
+      rates.matmul_flops_per_second * kTrainingShare / shipped.gpu(gpu).flops_bf16,
       rates.memory_bytes_per_second / shipped.efficiency.memory / 1e9,
       std::max(0.0, rates.kernel_seconds - shipped.latencies.kernel_gap));
 }

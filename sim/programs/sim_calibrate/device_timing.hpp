@@ -21,7 +21,7 @@ struct DeviceRates {
 /// Takes about 5 s.
 [[nodiscard]] DeviceRates measure_device(c10::Device device);
 
-/// A part of a hardware file for a GPU that the shipped file, or the user, describes under this name.
+/// A part of a hardware file for a GPU of the shipped one. Throws ArgumentError for another name.
 [[nodiscard]] std::string hardware_file(const std::string& gpu, const DeviceRates& rates);
 
 }  // namespace accel::programs

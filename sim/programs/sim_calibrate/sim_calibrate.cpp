@@ -13,9 +13,11 @@
 #include <thread>
 
 #include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
 #include "reference/core/system/resource_limits.hpp"
 #include "reference/rank_local/exit_point.hpp"
 #include "sim/network/all_reduce_fit.hpp"
+#include "sim/predict/hardware.hpp"
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
@@ -194,6 +196,10 @@ int calibrate_gpu(const Arguments& arguments) {
   const c10::Device device(arguments.device);
   check_config(device.is_cpu() || at::detail::getCUDAHooks().deviceCount() > 0,
                "--gpu: CUDA finds no GPU on this machine; check the driver and CUDA_VISIBLE_DEVICES");
+  std::vector<std::string> names;
+  for (const auto& [name, gpu] : predict::default_hardware().gpus) names.push_back(name);
+  check_config(std::find(names.begin(), names.end(), arguments.gpu) != names.end(), "--gpu {}: expected one of {}",
+               arguments.gpu, listed(names, ", "));
   std::cerr << fmt::format("measuring {} ...", device.str()) << std::endl;
   const auto file = hardware_file(arguments.gpu, measure_device(device));
   if (arguments.out.empty())
@@ -211,8 +217,7 @@ int run_main(int argc, char** argv) {
       "--gpu, what one GPU reaches, for a hardware file of sim-run predict.",
       "sim-calibrate");
   app.add_option("--out", arguments.out, "Write the network file, or the hardware file, here");
-  app.add_option("--gpu", arguments.gpu,
-                 "Measure one GPU, and describe it under this name, such as h100_sxm5_80 of hardware.yaml");
+  app.add_option("--gpu", arguments.gpu, "Measure one GPU, of this name in hardware.yaml, such as h100_sxm5_80");
   app.add_option("--device", arguments.device, "With --gpu: cuda, cuda:1, or cpu to try the command")
       ->check([](const std::string& text) {
         static const std::regex kDevice("cuda(:[0-9]{1,2})?|cpu");

@@ -67,14 +67,14 @@ int layouts_main(int argc, char** argv);
 int pipeline_main(int argc, char** argv);
 
 /// `sim-run predict RUNS.yaml [--hardware FILE] [--json]`: predicts the steps of described training runs. Returns the
-/// exit code: 0 if all were computed, 1 if not.
+/// exit code: 0 if all were computed, 1 with --json if not. Throws ConfigError without --json.
 int predict_main(int argc, char** argv);
 
 /// Whether a file describes training runs, as opposed to an experiment.
 bool describes_runs(const std::string& file);
 
 /// `sim-run layouts RUNS.yaml [options]`: the fastest layouts of described training runs. Returns the exit code: 0 if
-/// some fit, 1 if not.
+/// each run has one that fits, 1 if not.
 int layout_search_main(int argc, char** argv);
 
 /// `sim-run plan`: answers the requests of a file, or one request made of flags. `argv[0]` is "plan". Returns the exit

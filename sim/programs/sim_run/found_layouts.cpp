@@ -12,6 +12,8 @@ using Json = nlohmann::ordered_json;
 using predict::LayoutSearch;
 using predict::TrainingRun;
 
+std::int64_t count(double value) { return std::llround(value); }
+
 const char* recompute_of(const TrainingRun& layout) {
   if (layout.recompute.is_full()) return "full";
   return layout.recompute.attention ? "selective" : "none";
@@ -20,18 +22,19 @@ const char* recompute_of(const TrainingRun& layout) {
 }  // namespace
 
 std::string found_layouts_json(const TrainingRun& run, const LayoutSearch& search) {
-  Json json{{"id", run.id}, {"gpus", run.gpus}, {"tried", search.num_tried}, {"do_not_fit", search.num_refused}};
+  Json json{{"id", run.id}, {"gpus", count(run.gpus)}, {"tried", search.num_tried}, {"do_not_fit", search.num_refused}};
   json["layouts"] = Json::array();
   for (const auto& [layout, prediction] : search.fitting) {
-    json["layouts"].push_back({{"dp", layout.dp},
-                               {"tp", layout.tp},
+    json["layouts"].push_back({{"dp", count(layout.dp)},
+                               {"tp", count(layout.tp)},
                                {"sp", layout.sp},
-                               {"cp", layout.cp},
-                               {"pp", layout.pp},
-                               {"vpp", layout.vpp},
-                               {"ep", layout.ep},
-                               {"mbs", layout.mbs},
-                               {"microbatches", layout.micro_batches},
+                               {"cp", count(layout.cp)},
+                               {"pp", count(layout.pp)},
+                               {"vpp", count(layout.vpp)},
+                               {"schedule", layout.schedule},
+                               {"ep", count(layout.ep)},
+                               {"mbs", count(layout.mbs)},
+                               {"microbatches", count(layout.micro_batches)},
                                {"zero", layout.zero},
                                {"recompute", recompute_of(layout)},
                                {"step_seconds", prediction.step_seconds()},

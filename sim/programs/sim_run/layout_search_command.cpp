@@ -1,9 +1,9 @@
 // `sim-run layouts RUNS.yaml`: the fastest layouts of described training runs.
-#include <yaml-cpp/yaml.h>
-
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <iostream>
 
+#include "reference/config/yaml_reader.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "sim/predict/layout_search.hpp"
@@ -34,7 +34,9 @@ std::vector<TrainingRun> chosen_runs(const SearchArguments& arguments) {
     runs.push_back(described.run);
     if (arguments.gpus > 0) runs.back().gpus = arguments.gpus;
   }
-  if (runs.empty()) problems.push_back(fmt::format("--run {}: expected one of {}", arguments.id, listed(ids, ", ")));
+  if (runs.empty())
+    problems.push_back(ids.empty() ? fmt::format("{}: no runs", arguments.runs)
+                                   : fmt::format("--run {}: expected one of {}", arguments.id, listed(ids, ", ")));
   check_config(problems.empty(), "{}", listed(problems, "\n"));
   return runs;
 }
@@ -42,11 +44,12 @@ std::vector<TrainingRun> chosen_runs(const SearchArguments& arguments) {
 }  // namespace
 
 bool describes_runs(const std::string& file) {
+  if (!std::filesystem::is_regular_file(file)) return false;
   try {
-    const auto root = YAML::LoadFile(file);
-    return root.IsMap() && root["models"] && root["runs"];
-  } catch (const YAML::Exception&) {
-    return false;  // not a file, or no YAML: the other command reports it
+    const auto root = yaml_of(read_text(file), file);
+    return root.IsMap() && (root["models"] || root["runs"] || root["systems"]);
+  } catch (const ConfigError&) {
+    return false;  // the command for experiments reports it
   }
 }
 

@@ -24,19 +24,22 @@
 namespace accel::programs {
 namespace {
 
+constexpr int kBest = 10;
+
 struct LayoutsArguments {
   RunOptions run = {.rank_counts = {64}};
   std::vector<std::string> overrides;
   bool json = false;
   std::string experiment, gpu, hardware;
-  int best = 10;
+  int best = kBest;
 
   [[nodiscard]] const std::string& network() const { return run.rehearsal.network; }
   [[nodiscard]] const std::string& report() const { return run.rehearsal.report; }
 };
 
 void check(const LayoutsArguments& arguments) {
-  auto problems = problems_of(arguments.run);
+  // By formulas the number of GPUs is not that of threads.
+  auto problems = arguments.gpu.empty() ? problems_of(arguments.run) : std::vector<std::string>();
   const auto note = [&](const std::function<void()>& read) {
     try {
       read();
@@ -47,6 +50,10 @@ void check(const LayoutsArguments& arguments) {
   const int ranks = arguments.run.ranks();
   if (!arguments.gpu.empty() && !(arguments.network().empty() && arguments.report().empty()))
     problems.emplace_back("--gpu: cannot be combined with --network or --report; expected one or the other");
+  if (!arguments.gpu.empty() && (arguments.run.ranks() < 1 || arguments.run.ranks() > 1 << 20))
+    problems.push_back(fmt::format("--ranks {}: expected 1 to {}", arguments.run.ranks(), 1 << 20));
+  if (arguments.gpu.empty() && (!arguments.hardware.empty() || arguments.best != kBest))
+    problems.emplace_back("--hardware and --best: expected together with --gpu");
   if (arguments.gpu.empty() && arguments.network().empty())
     problems.emplace_back("--network: missing; expected a file with the costs of communication and compute, or --gpu");
   else if (ranks >= 1 && arguments.gpu.empty())
@@ -132,7 +139,9 @@ int layouts_main(int argc, char** argv) {
       ->allow_extra_args(false);
   app.add_flag("--json", arguments.json, "Print the results as JSON");
   app.add_option("--report", arguments.run.rehearsal.report, "Write an HTML page with the results into this folder");
-  app.add_option("EXPERIMENT", arguments.experiment, "Experiment file (YAML)");
+  app.add_option(
+      "EXPERIMENT", arguments.experiment,
+      "Experiment file (YAML). A file of described runs has its own options: sim-run layouts RUNS.yaml --help");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
   return run(arguments);
 }

@@ -51,8 +51,9 @@ constexpr std::pair<const char*, double Breakdown::*> kParts[] = {{"compute", &B
 
 Answer answer_of(const DescribedRun& described, const predict::Hardware& hardware) {
   Answer answer{.id = described.run.id, .published_seconds = described.run.step_seconds};
-  answer.outcome = described.problem;
-  if (!described.problem.empty()) return answer;
+  const auto problems = described.problems();
+  answer.outcome = problems;
+  if (!problems.empty()) return answer;
   try {
     answer.outcome = predict::predict(described.run, hardware);
   } catch (const Error& error) {

@@ -11,8 +11,6 @@ std::optional<int> run_program_command(int argc, char** argv, const ExperimentFi
   if (first == "compare") return compare_main(argc - 1, argv + 1, experiments);
   if (first == "check") return check_main(argc - 1, argv + 1, experiments);
   if (first == "explore") return explore_main(argc - 1, argv + 1, experiments);
-  if (first == "layouts" && std::any_of(argv + 2, argv + argc, describes_runs))
-    return layout_search_main(argc - 1, argv + 1);
   if (first == "pipeline") return pipeline_main(argc - 1, argv + 1);
   if (first == "predict") return predict_main(argc - 1, argv + 1);
   if (first == "prove") return prove_main(argc - 1, argv + 1, experiments);

@@ -1,5 +1,6 @@
 // sim-run without LibTorch, for programs whose ranks are processes of their own: that of Python's package.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <iostream>
 
@@ -29,15 +30,17 @@ const ExperimentFiles kNoExperimentFiles{
 
 int run_main(int argc, char** argv) {
   try {
+    const std::string_view first = argc > 1 ? argv[1] : "";
+    if (first == "layouts" && std::any_of(argv + 2, argv + argc, describes_runs))
+      return layout_search_main(argc - 1, argv + 1);
+    if (first == "layouts") refuse("sim-run layouts of an experiment, without a file of described runs,");
+    if (first == "plan") refuse("sim-run plan");
     if (const auto code = run_program_command(argc, argv, kNoExperimentFiles)) return *code;
-    for (const std::string_view command : {"plan", "layouts"}) {
-      if (argc > 1 && argv[1] == command) refuse(fmt::format("sim-run {}", command));
-    }
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Runs a program on simulated ranks: sim-run [OPTIONS] -- python train.py [ARGS...]", "sim-run");
     app.footer(
         "Other commands, each with --help: sim-run check, sim-run explore, sim-run compare, sim-run prove, "
-        "sim-run pipeline, sim-run predict");
+        "sim-run pipeline, sim-run predict, sim-run layouts RUNS.yaml");
     RunOptions options;
     std::string experiment;
     add_run_options(app, options);

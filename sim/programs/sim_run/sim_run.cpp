@@ -359,8 +359,11 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
+    if (argc > 1 && std::string(argv[1]) == "layouts") {
+      const bool is_described = std::any_of(argv + 2, argv + argc, describes_runs);
+      return is_described ? layout_search_main(argc - 1, argv + 1) : layouts_main(argc - 1, argv + 1);
+    }
     if (const auto code = run_program_command(argc, argv, kExperimentFiles)) return *code;
-    if (argc > 1 && std::string(argv[1]) == "layouts") return layouts_main(argc - 1, argv + 1);
     check_program_follows_dashes("sim-run", {argv + 1, argv + argc});
     CLI::App app("Trains an experiment on simulated ranks (threads of this process) or on real ones.", "sim-run");
     app.footer(

@@ -186,7 +186,7 @@ TEST_P(PipelineTrainingTest, RecomputedLayersGiveTheSameBits) {
   }
 }
 
-// What the forward passes of a rank keep alive, in tensors of the width of an activation.
+// Counts its calls, and those that record a graph, for which activations are kept.
 class CountsCallsImpl : public nn::Module {
  public:
   CountsCallsImpl(int* calls, int* with_gradients) : calls_(calls), with_gradients_(with_gradients) {}
@@ -200,7 +200,7 @@ class CountsCallsImpl : public nn::Module {
   int *calls_, *with_gradients_;
 };
 
-TEST(PipelineTrainingTest, RecomputedLayersKeepNothingInTheForwardPass) {
+TEST(PipelineTrainingTest, RecomputedLayersRecordNoGraphInTheForwardPass) {
   run_ranks(Backend::kSim, 2, [](RankContext& rank) {
     Accelerator accelerator({.parallelism_config = ParallelismConfig{.pp_size = 2}}, rank);
     auto net = make_net();

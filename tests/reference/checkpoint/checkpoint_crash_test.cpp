@@ -200,6 +200,30 @@ TEST(CheckpointCrashTest, AfterEveryCrashOfASaveAndOfTwoRecoveriesOneCheckpointI
   });
 }
 
+// A file of the user in the older checkpoint is in the new one, whatever was synced.
+TEST(CheckpointCrashTest, AfterEveryCrashAUsersFileIsThere) {
+  const std::string notes = std::string(kPath) + "/notes";
+  CrashDisk first;
+  save(first, kFirst);
+  const auto file = first.create(notes);
+  file->append("mine");
+  file->sync();
+  file->close();
+  first.sync_folder(kPath);
+  const auto start = first.content();
+  const auto whole = num_operations(start, Failure::kPowerLoss, [](Files& files) { save(files, kSecond); });
+  for (std::size_t cut = 0; cut <= whole; ++cut) {
+    CrashDisk disk(start, cut);
+    survives(disk, [](Files& files) { save(files, kSecond); });
+    for (const auto& found : found_after(disk)) {
+      CrashDisk next(found);
+      recover(next);
+      ASSERT_TRUE(is_file(next, notes)) << "after operation " << cut;
+      EXPECT_EQ(next.read(notes), "mine");
+    }
+  }
+}
+
 // Without an older checkpoint, the folder is there or not.
 TEST(CheckpointCrashTest, AFirstSaveIsCompleteOrAbsent) {
   testing::expect_property(1, [] {

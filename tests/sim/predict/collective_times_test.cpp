@@ -71,6 +71,15 @@ TEST(CollectiveTimesTest, RingsBetweenNodesUseTheCardsOfTheirMembers) {
   EXPECT_DOUBLE_EQ(times.message(1e9, 8), 1e9 / 50e9);
 }
 
+TEST(CollectiveTimesTest, ASystemMayHaveSmallerDomainsThanItsGpu) {
+  Hardware hardware;
+  const Gpu gpu{.nvlink_bus_bytes_per_second = 1e15, .gpus_per_nvlink_domain = 72};
+  const RankGroup group{.stride = 1, .size = 16};
+  EXPECT_TRUE(CollectiveTimes({.gpus_per_node = 4}, gpu, hardware).is_in_one_domain(group));
+  EXPECT_FALSE(
+      CollectiveTimes({.gpus_per_node = 4, .gpus_per_nvlink_domain = 4}, gpu, hardware).is_in_one_domain(group));
+}
+
 TEST(CollectiveTimesTest, AnOversubscribedSwitchSlowsWhatLeavesIt) {
   Hardware hardware;
   const CollectiveTimes times(

@@ -30,13 +30,24 @@ inline predict::TrainingRun small_run() {
           .dp = 8};
 }
 
-inline std::vector<predict::DescribedRun> read_text(const std::string& text) {
-  const TemporaryFolder folder;
-  return predict::read_runs(folder.write("runs.yaml", text));
+struct ReadRun {
+  predict::TrainingRun run;
+  std::string problem;  ///< all of them
+};
+
+inline std::vector<ReadRun> read_file(const std::string& file) {
+  std::vector<ReadRun> runs;
+  for (const auto& described : predict::read_runs(file)) runs.push_back({described.run, described.problems()});
+  return runs;
 }
 
-inline std::vector<predict::DescribedRun> published_runs() {
-  return predict::read_runs(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/published_runs.yaml");
+inline std::vector<ReadRun> read_text(const std::string& text) {
+  const TemporaryFolder folder;
+  return read_file(folder.write("runs.yaml", text));
+}
+
+inline std::vector<ReadRun> published_runs() {
+  return read_file(std::string(std::getenv("ACCEL_SOURCE_DIR")) + "/configs/sim/published_runs.yaml");
 }
 
 }  // namespace accel::testing

@@ -172,6 +172,7 @@ TEST(PredictionLaws, OneStageIsNoPipeline) {
     const auto prediction = predict(named, hardware);
     RC_ASSERT(prediction.breakdown.pipeline_bubble == 0);
     RC_ASSERT(prediction.step_seconds() == predict(run, hardware).step_seconds());
+    RC_ASSERT(prediction.memory.sum() == predict(run, hardware).memory.sum());
   });
 }
 
@@ -194,7 +195,7 @@ TEST(PredictionLaws, MemoryIsAdditiveInLayers) {
   });
 }
 
-TEST(PredictionLaws, ShardingAndRecomputationNeverNeedMoreMemory) {
+TEST(PredictionLaws, ShardedOptimizersAndRecomputationNeverNeedMoreMemory) {
   const auto hardware = default_hardware();
   expect_property(300, [&] {
     auto run = any_run(hardware);

@@ -156,6 +156,66 @@ TEST(StepPredictionTest, FullRecomputationRepeatsTheExchangeOfTokens) {
   EXPECT_NEAR(predict(run, default_hardware()).breakdown.expert_parallel / once, 1.5, 1e-9);
 }
 
+predict::TrainingRun mixture() {
+  auto run = small_run();
+  run.model.experts = 8;
+  run.model.top_k = 2;
+  run.model.moe_ffn = 4096;
+  run.ep = 4;
+  return run;
+}
+
+// A rank with all experts has all tokens, and nothing to wait for.
+TEST(StepPredictionTest, ExpertsOnEveryRankAreInBalance) {
+  auto run = mixture();
+  run.ep = 1;
+  auto hardware = default_hardware();
+  const double seconds = predict(run, hardware).breakdown.compute;
+  hardware.efficiency.expert_imbalance = 2;
+  EXPECT_EQ(predict(run, hardware).breakdown.compute, seconds);
+  EXPECT_EQ(predict(run, hardware).breakdown.expert_parallel, 0);
+}
+
+// Groups that share a state exchange more than all ranks together would, and none of it without a shared state.
+TEST(StepPredictionTest, GroupsOfSharedStateSumOverAllReplicas) {
+  auto run = mixture();
+  run.gpus = run.dp = 64;
+  run.gbs = 512;
+  const auto seconds = [&](int zero, double group) {
+    auto other = run;
+    other.zero = zero;
+    other.zero_group = group;
+    return predict(other, default_hardware()).breakdown.data_parallel;
+  };
+  EXPECT_EQ(seconds(0, 8), seconds(0, 0));
+  EXPECT_GT(seconds(1, 8), seconds(1, 0));
+}
+
+TEST(StepPredictionTest, RecomputedPartsFreeTheirOwnActivations) {
+  auto run = mixture();
+  run.model.shared_ffn = 4096;
+  const double kept = predict(run, default_hardware()).memory.activations;
+  const auto without = [&](bool Recomputation::*part) {
+    auto other = run;
+    other.recompute.*part = true;
+    return predict(other, default_hardware()).memory.activations;
+  };
+  for (const auto part :
+       {&Recomputation::norms, &Recomputation::activation, &Recomputation::experts, &Recomputation::shared_experts})
+    EXPECT_LT(without(part), kept);
+  // The model has neither.
+  EXPECT_EQ(without(&Recomputation::mlp), kept);
+  EXPECT_EQ(without(&Recomputation::latent_projections), kept);
+}
+
+TEST(StepPredictionTest, ProductsThatAGpuLacksAreThoseOfTheNextPrecision) {
+  auto run = small_run();
+  const auto bf16 = predict(run, default_hardware());
+  run.precision = Precision::kFp8;
+  EXPECT_EQ(predict(run, default_hardware()).step_seconds(), bf16.step_seconds());
+  EXPECT_EQ(predict(run, default_hardware()).memory.sum(), bf16.memory.sum());
+}
+
 TEST(StepPredictionTest, WhatDoesNotFitIsReported) {
   auto run = small_run();
   run.mbs = 64;

@@ -22,7 +22,9 @@ const std::string kHead =
     "moe_ffn: 512}}\n"
     "runs:\n";
 
-DescribedRun read(const std::string& run) { return accel::testing::read_text(kHead + "- " + run + "\n").front(); }
+accel::testing::ReadRun read(const std::string& run) {
+  return accel::testing::read_text(kHead + "- " + run + "\n").front();
+}
 
 std::string problem_of_file(const std::string& text) {
   try {
@@ -91,7 +93,7 @@ TEST(TrainingRunTest, ALayoutMustDivideTheModel) {
   EXPECT_THAT(read("{model: mixture, system: cluster, gpus: 12, ep: 3, seq: 128, gbs: 12}").problem,
               HasSubstr("3 does not divide the 16 experts"));
   EXPECT_THAT(read("{model: mixture, system: cluster, gpus: 4, ep: 8, seq: 128, gbs: 4}").problem,
-              HasSubstr("8 does not divide the 4 ranks"));
+              HasSubstr("ep 8 x etp 1 does not divide the 4 ranks"));
   EXPECT_THAT(read("{model: m, system: cluster, gpus: 4, seq: 128, gbs: 64, mbs: 1, microbatches: 8}").problem,
               HasSubstr("are 32 sequences; expected 64"));
 }
@@ -130,6 +132,12 @@ TEST(TrainingRunTest, AWrongModelIsAProblemOfItsRuns) {
   EXPECT_EQ(runs[2].problem, "");
   EXPECT_THAT(runs[2].run.assumptions, ::testing::Contains(HasSubstr("new_key")));
   EXPECT_THAT(runs[3].problem, HasSubstr("expected a mapping"));
+}
+
+TEST(TrainingRunTest, KeysThatAreNotUsedAreAssumptions) {
+  const auto [run, problem] = read("{model: m, system: cluster, gpus: 1, seq: 128, gbs: 4, recomputation: full}");
+  EXPECT_EQ(problem, "");
+  EXPECT_THAT(run.assumptions, ::testing::Contains(HasSubstr("recomputation")));
 }
 
 TEST(TrainingRunTest, NumbersHaveBounds) {

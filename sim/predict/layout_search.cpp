@@ -45,9 +45,17 @@ class Search {
     tensor_ranks();
     auto& fitting = search_.fitting;
     by_time();
-    // The formula of a pipeline is about right: the exact times decide among the first.
-    fitting.resize(std::min(fitting.size(), std::max<std::size_t>(kExact, num_best)));
-    for (auto& layout : fitting) layout.prediction = predict(layout.run, hardware_);
+    // The formula of a pipeline is about right: the exact times and memory decide among the first.
+    std::vector<RankedLayout> exact;
+    for (auto& layout : fitting) {
+      if (exact.size() == std::max<std::size_t>(kExact, num_best)) break;
+      layout.prediction = predict(layout.run, hardware_);
+      if (layout.prediction.memory.sum() <= memory_bytes_)
+        exact.push_back(std::move(layout));
+      else
+        ++search_.num_refused;
+    }
+    fitting = std::move(exact);
     by_time();
     fitting.resize(std::min(fitting.size(), static_cast<std::size_t>(num_best)));
     return std::move(search_);

@@ -99,9 +99,9 @@ def check_command(words):
 def compiles(compilation):
     done = subprocess.run(check_command(compilation.words), cwd=compilation.folder, capture_output=True, text=True,
                           errors="replace", check=False)  # fmt: skip
-    print(f"[dev] {'ok    ' if done.returncode == 0 else 'FAILED'} {compilation.source}", file=sys.stderr)
-    if done.stdout or done.stderr:
-        print(done.stdout + done.stderr, file=sys.stderr, end="", flush=True)
+    # One write: print writes the text and its line end apart, and other threads write between them.
+    sys.stderr.write(f"[dev] {'ok    ' if done.returncode == 0 else 'FAILED'} {compilation.source}\n{done.stdout}{done.stderr}")
+    sys.stderr.flush()
     return done.returncode == 0
 
 

@@ -52,13 +52,16 @@ OrderedJson pipeline_run_answer(RankContext& rank, const std::string& line) {
     optimizer.step();
     optimizer.zero_grad();
   }
-  OrderedJson hashes = OrderedJson::object();
+  OrderedJson hashes = OrderedJson::object(), values = OrderedJson::object();
   for (const auto& item : stages->named_parameters()) {
     Sha256 hash;
     hash.update(item.value().const_data_ptr(), item.value().nbytes());
     hashes[item.key()] = hash.hex();
+    const auto flat = item.value().detach().flatten();
+    for (std::int64_t index = 0; index < flat.numel(); ++index)
+      values[item.key()].push_back(flat[index].item<double>());
   }
-  return {{"losses", losses}, {"parameters", hashes}};
+  return {{"losses", losses}, {"parameters", hashes}, {"values", values}};
 }
 
 }  // namespace accel::testing

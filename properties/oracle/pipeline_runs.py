@@ -1,7 +1,8 @@
 """Trainings of torch.distributed.pipelining; pipeline_run_answers.cpp is the same in C++.
 
 A rank of a group (rank_group.py): items are {"seed", "schedule", "stages_per_rank", "micro_batches", "rows", "width"}; answers have
-"losses", of the batches of three steps on the rank that has the last stage, and "parameters", a hash per parameter of the rank's stages.
+"losses", of the batches of three steps on the rank that has the last stage, and of each parameter of the rank's stages a hash in "parameters"
+and its elements in "values".
 torch divides gradients by the number of micro-batches when they are added up, accel the losses before. So the numbers of micro-batches
 are powers of two, for which both give the same bits.
 """
@@ -85,6 +86,7 @@ def answer(request):
     return {
         "losses": losses,
         "parameters": {key: hashlib.sha256(value.detach().numpy().tobytes()).hexdigest() for key, value in sorted(parameters.items())},
+        "values": {key: value.detach().flatten().tolist() for key, value in sorted(parameters.items())},
     }
 
 

@@ -21,7 +21,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kBatchSeconds = 0.1;
-constexpr int kBatches = 5;
+constexpr int kTimedBatches = 5;
 
 // Of the training steps of reports/predicted_runs.md over the best of a benchmark: 0.74 / 0.87 on A100, 0.665 / 0.80 on
 // H100. Power limits and real data cause it.
@@ -40,7 +40,7 @@ double seconds_of(c10::Device device, const std::function<void()>& call) {
   int calls = 1;
   while (seconds_of_batch(device, calls, call) < kBatchSeconds && calls < (1 << 20)) calls *= 2;
   double best = std::numeric_limits<double>::infinity();
-  for (int batch = 0; batch < kBatches; ++batch) best = std::min(best, seconds_of_batch(device, calls, call) / calls);
+  for (int batch = 0; batch < kTimedBatches; ++batch) best = std::min(best, seconds_of_batch(device, calls, call) / calls);
   return best;
 }
 

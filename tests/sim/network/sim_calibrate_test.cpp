@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <sstream>
 
 #include "sim/network/network.hpp"
@@ -64,7 +66,8 @@ TEST(SimCalibrateTest, AMeasuredDeviceIsPartOfAHardwareFile) {
   const auto run = run_command({bin("sim-calibrate"), "--gpu", "h100_sxm5_80", "--device", "cpu", "--out", file},
                                {.limit = std::chrono::seconds(300)});
   ASSERT_EQ(run.exit_code, 0) << run.error;
-  const auto hardware = read_file(file);
+  std::ifstream in(file);
+  const std::string hardware{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
   for (const auto* key : {"matmul_share: 0.0", "memory_gb_per_s: ", "kernel: "}) EXPECT_THAT(hardware, HasSubstr(key));
   const auto step_seconds = [](const std::vector<std::string>& options) {
     std::vector<std::string> command{bin("sim-run"), "predict", source("configs/sim/published_runs.yaml"), "--json"};

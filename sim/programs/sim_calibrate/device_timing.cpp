@@ -40,7 +40,8 @@ double seconds_of(c10::Device device, const std::function<void()>& call) {
   int calls = 1;
   while (seconds_of_batch(device, calls, call) < kBatchSeconds && calls < (1 << 20)) calls *= 2;
   double best = std::numeric_limits<double>::infinity();
-  for (int batch = 0; batch < kTimedBatches; ++batch) best = std::min(best, seconds_of_batch(device, calls, call) / calls);
+  for (int batch = 0; batch < kTimedBatches; ++batch)
+    best = std::min(best, seconds_of_batch(device, calls, call) / calls);
   return best;
 }
 
@@ -89,7 +90,7 @@ std::string hardware_file(const std::string& gpu, const DeviceRates& rates) {
   return fmt::format(
       "# Measured by sim-calibrate --gpu, for sim-run predict --hardware. matmul_share: of the peak, in products of a\n"
       "# training step, which reach {} of the best product. memory_gb_per_s: that of which copies reach {:.2f}.\n"
-      "gpus:\n  {}: {{matmul_share: {:.4f}, memory_gb_per_s: {:.0f}}}\n"
+      "gpus:\n  {}: {{matmul_share: {:.4g}, memory_gb_per_s: {:.0f}}}\n"
       "latencies: {{kernel: {:.2e}}}\n",
       kTrainingShare, shipped.efficiency.memory, gpu,
       rates.matmul_flops_per_second * kTrainingShare / shipped.gpu(gpu).flops_bf16,

@@ -68,7 +68,7 @@ TEST(SimCalibrateTest, AMeasuredDeviceIsPartOfAHardwareFile) {
   ASSERT_EQ(run.exit_code, 0) << run.error;
   std::ifstream in(file);
   const std::string hardware{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  for (const auto* key : {"matmul_share: 0.0", "memory_gb_per_s: ", "kernel: "}) EXPECT_THAT(hardware, HasSubstr(key));
+  for (const auto* key : {"matmul_share: ", "memory_gb_per_s: ", "kernel: "}) EXPECT_THAT(hardware, HasSubstr(key));
   const auto step_seconds = [](const std::vector<std::string>& options) {
     std::vector<std::string> command{bin("sim-run"), "predict", source("configs/sim/published_runs.yaml"), "--json"};
     command.insert(command.end(), options.begin(), options.end());

@@ -177,7 +177,6 @@ void read_into(Parts& parts, const YAML::Node& root, YamlProblems& problems) {
 }
 
 void check_gpu(const Gpu& gpu, YamlReader& file) {
-  std::vector<std::string> missing;
   const std::pair<const char*, double> needed[] = {
       {"peak_bf16", gpu.flops_bf16},
       {"memory_gb", gpu.memory_bytes},
@@ -186,8 +185,7 @@ void check_gpu(const Gpu& gpu, YamlReader& file) {
       {"nvlink_gb_per_s", gpu.nvlink_bus_bytes_per_second},
       {"generation (ampere, hopper or blackwell)", gpu.flash2.values.empty() ? 0 : gpu.matmul_share}};
   for (const auto& [key, value] : needed)
-    if (!(value > 0)) missing.emplace_back(key);
-  for (const auto& key : missing) file.problem("gpus", fmt::format("{}: {} is missing", gpu.name, key));
+    if (!(value > 0)) file.problem("gpus", fmt::format("{}: {} is missing", gpu.name, key));
 }
 
 Hardware assembled(Parts parts, YamlReader& file) {

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -62,7 +61,7 @@ struct Hardware {
 
 /// The shipped constants.
 [[nodiscard]] Hardware default_hardware();
-/// The shipped constants, replaced by those of a file. Throws ConfigError with all problems.
+/// The shipped constants, replaced by those of a file; "": none. Throws ConfigError with all problems.
 [[nodiscard]] Hardware read_hardware(const std::string& file);
 
 }  // namespace accel::predict

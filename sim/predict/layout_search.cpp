@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-
-#include "sim/predict/framework.hpp"
 
 namespace accel::predict {
 namespace {

@@ -67,7 +67,7 @@ class ScheduleRun {
     const double arrival = arrival_of(rank, action);
     if (arrival == kNever) return false;
     const auto& stage = input_.stages[action.stage];
-    clocks_[rank] = std::max(clocks_[rank], arrival) + seconds_of(stage, action.kind);
+    clocks_[rank] = std::max(clocks_[rank], arrival) + stage.of(action.kind);
     if (auto* result = result_of(action)) {
       result->end = clocks_[rank];
       unsent_[rank].push_back(result);
@@ -92,16 +92,6 @@ class ScheduleRun {
   void send(int rank) {
     for (auto* result : unsent_[rank]) result->sent = clocks_[rank];
     unsent_[rank].clear();
-  }
-
-  static double seconds_of(const StageSeconds& stage, ActionKind kind) {
-    switch (kind) {
-      case ActionKind::kForward: return stage.forward;
-      case ActionKind::kBackward: return stage.backward_input + stage.backward_weight;
-      case ActionKind::kBackwardInput: return stage.backward_input;
-      case ActionKind::kBackwardWeight: return stage.backward_weight;
-      default: return 0;
-    }
   }
 
   [[nodiscard]] int num_stages() const { return static_cast<int>(input_.stages.size()); }
@@ -132,9 +122,11 @@ class ScheduleRun {
   std::vector<double> clocks_;
 };
 
+double sum_of(const pipeline::ActionCosts& stage) { return stage.forward + stage.of(ActionKind::kBackward); }
+
 double mean_work(const PipelineInput& input) {
   double work = 0;
-  for (const auto& stage : input.stages) work += stage.sum();
+  for (const auto& stage : input.stages) work += sum_of(stage);
   return work * input.micro_batches / input.ranks;
 }
 
@@ -144,7 +136,7 @@ double by_formula(const PipelineInput& input) {
   const auto chunks = input.stages.size() / input.ranks;
   std::vector<double> work(input.ranks);
   for (std::size_t stage = 0; stage < input.stages.size(); ++stage)
-    work[stage % input.ranks] += input.stages[stage].sum();
+    work[stage % input.ranks] += sum_of(input.stages[stage]);
   const double slowest = *std::max_element(work.begin(), work.end());
   const double mean = std::accumulate(work.begin(), work.end(), 0.0) / input.ranks;
   // DualPipe: (p / 2 - 1) (F + 2 B - 3 W) with F = W = B / 2.
@@ -152,8 +144,7 @@ double by_formula(const PipelineInput& input) {
                        : input.schedule.starts_with("dualpipe") ? mean / 3
                                                                 : mean / static_cast<double>(chunks);
   const double messages = 2 * input.message_seconds * input.message_visible * static_cast<double>(chunks);
-  return input.micro_batches * (slowest + (input.ranks > 1 ? messages : 0)) +
-         (input.ranks - 1) * (first + 2 * input.message_seconds);
+  return input.micro_batches * (slowest + messages) + (input.ranks - 1) * (first + 2 * input.message_seconds);
 }
 
 double peak_of(const std::vector<Action>& actions, const std::vector<double>& stage_bytes) {

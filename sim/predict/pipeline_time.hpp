@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "reference/pipeline/schedules/schedule.hpp"
+#include "reference/pipeline/schedules/schedule_times.hpp"
 
 /// The time of a pipeline's micro-batches, and what its ranks hold meanwhile.
 ///
@@ -15,17 +15,10 @@
 /// these sizes ("zb_h2", "dualpipe") has formulas. Thread rule: values.
 namespace accel::predict {
 
-struct StageSeconds {
-  double forward = 0;
-  double backward_input = 0, backward_weight = 0;
-
-  [[nodiscard]] double sum() const { return forward + backward_input + backward_weight; }
-};
-
 struct PipelineInput {
   std::string schedule = "1f1b";
   int ranks = 1, micro_batches = 1;
-  std::vector<StageSeconds> stages;  ///< in the order of the model; a multiple of the ranks
+  std::vector<pipeline::ActionCosts> stages;  ///< seconds, in the order of the model; a multiple of the ranks
   double message_seconds = 0;
   double message_visible = 1;  ///< the part of a message during which its ranks cannot compute
   bool has_table = true;       ///< false: by formula, which is faster

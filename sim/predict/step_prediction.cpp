@@ -29,8 +29,8 @@ std::vector<StageShare> stage_shares(const TrainingRun& run) {
   return shares;
 }
 
-StageSeconds stage_seconds(const RunContext& context, const StageShare& share, const LayerSeconds& layer) {
-  StageSeconds seconds{.forward = share.layers * layer.forward_sum()};
+pipeline::ActionCosts stage_seconds(const RunContext& context, const StageShare& share, const LayerSeconds& layer) {
+  pipeline::ActionCosts seconds{.forward = share.layers * layer.forward_sum()};
   double backward = share.layers * layer.backward_sum();
   double weights = 0.5 * share.layers * layer.backward.products;  // half of the products are gradients of weights
   if (share.has_embedding) {
@@ -58,7 +58,7 @@ PipelineInput pipeline_input(const RunContext& context, const std::vector<StageS
   for (const auto& share : shares) input.stages.push_back(stage_seconds(context, share, layer));
   if (run.pp > 1) {
     // Tensor parallel ranks send a part each.
-    const double bytes = context.tokens() * run.model.hidden * 2 / run.tp;
+    const double bytes = context.tokens() * run.model.hidden * kBytesPerHalf / run.tp;
     input.message_seconds = context.collectives.message(bytes, run.tp * run.cp * run.dp);
     input.message_visible = context.framework.message_visible;
   }
@@ -73,7 +73,7 @@ RankWork work_of(const RunContext& context, const PipelineInput& pipeline, const
                 .layer_backward = layer.backward_sum()};
   for (std::size_t stage = 0; stage < pipeline.stages.size(); stage += pipeline.ranks) {
     work.forward += pipeline.stages[stage].forward;
-    work.backward += pipeline.stages[stage].backward_input + pipeline.stages[stage].backward_weight;
+    work.backward += pipeline.stages[stage].of(pipeline::ActionKind::kBackward);
   }
   return work;
 }

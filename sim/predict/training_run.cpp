@@ -9,6 +9,7 @@
 #include "sim/predict/recompute_text.hpp"
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
 
 namespace accel::predict {

@@ -68,8 +68,7 @@ int layout_search_main(int argc, char** argv) {
   app.add_option("--hardware", arguments.hardware, "Constants that replace those of configs/sim/hardware.yaml");
   app.add_flag("--json", arguments.json, "Print one JSON object per run");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  const auto hardware =
-      arguments.hardware.empty() ? predict::default_hardware() : predict::read_hardware(arguments.hardware);
+  const auto hardware = predict::read_hardware(arguments.hardware);
   bool all_fit = true;
   for (const auto& run : chosen_runs(arguments)) {
     const auto search = predict::search_layouts(run, hardware, arguments.best);

@@ -78,8 +78,7 @@ std::string command_of(const LayoutsArguments& arguments, const std::vector<std:
 // By formulas, from the shape of the model. Pipelines are among the layouts.
 int search_on_gpus(const LayoutsArguments& arguments) {
   const int ranks = arguments.run.ranks();
-  const auto hardware =
-      arguments.hardware.empty() ? predict::default_hardware() : predict::read_hardware(arguments.hardware);
+  const auto hardware = predict::read_hardware(arguments.hardware);
   std::vector<std::string> names;
   for (const auto& [name, gpu] : hardware.gpus) names.push_back(name);
   check_config(hardware.gpus.contains(arguments.gpu), "--gpu {}: expected one of {}", arguments.gpu,

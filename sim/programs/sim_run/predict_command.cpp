@@ -141,8 +141,7 @@ int predict_main(int argc, char** argv) {
   app.add_option("--hardware", arguments.hardware, "Constants that replace those of configs/sim/hardware.yaml");
   app.add_flag("--json", arguments.json, "Print one JSON object per run");
   if (const auto code = parse_command_line(app, argc, argv)) return *code;
-  const auto hardware =
-      arguments.hardware.empty() ? predict::default_hardware() : predict::read_hardware(arguments.hardware);
+  const auto hardware = predict::read_hardware(arguments.hardware);
   std::vector<Answer> answers;
   for (const auto& described : predict::read_runs(arguments.runs)) answers.push_back(answer_of(described, hardware));
   return print(answers, arguments.json);

@@ -1,4 +1,5 @@
-// The time of a fully sharded step relative to a DDP step, on simulated ranks. A step ends when its slowest rank does.
+// The time of a fully sharded step, and of an elastic one, relative to a DDP step, on simulated ranks. A step ends when
+// its slowest rank does.
 #include "bench/sharded_step.hpp"
 
 #include <algorithm>
@@ -23,6 +24,9 @@ const char* const kSharded =
     "accelerator: {fsdp_plugin: {auto_wrap_policy: TRANSFORMER_BASED_WRAP, transformer_cls_names_to_wrap: [Block], "
     "backward_prefetch: BACKWARD_PRE, forward_prefetch: true}}\n";
 
+// As many logical ranks as ranks: what remains is the sum in a fixed order.
+const char* const kElastic = "elastic: {logical_ranks: 8}\n";
+
 double seconds_per_step(const std::string& text) {
   const ExperimentFile file(text);
   const auto experiment = programs::read_experiment(file.path(), {}, kRanks);
@@ -41,6 +45,9 @@ double seconds_per_step(const std::string& text) {
 Rows sharded_rows() {
   return {{.name = "sharded_step/full_shard",
            .measure = [] { return seconds_per_step(std::string(kGpt) + kSharded); },
+           .beside = "sharded_step/ddp"},
+          {.name = "sharded_step/elastic",
+           .measure = [] { return seconds_per_step(std::string(kGpt) + kElastic); },
            .beside = "sharded_step/ddp"},
           {.name = "sharded_step/ddp", .measure = [] { return seconds_per_step(kGpt); }}};
 }

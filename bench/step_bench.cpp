@@ -7,7 +7,7 @@
 //                 one thread without communication, divided by the number of cores. Also relative to the floor: the
 //                 models divided over as many threads as cores (the loss of the machine itself), and 64 ranks that
 //                 only meet between backward and update (the cost of threads that take turns)
-// sharded_step    a step of a transformer on 8 simulated ranks, fully sharded and under DDP
+// sharded_step    a step of a transformer on 8 simulated ranks, fully sharded, elastic and under DDP
 // memory          memory per simulated rank beyond its own tensors, in fresh processes
 // start           time until all of 64 ranks run, in a fresh process
 // experiment      with --python (bench/accelerate_training.py): experiments here and under Accelerate

@@ -102,14 +102,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::int
     // Collective through the store, and before ProcessGroupGloo: its constructor connects over the device at once.
     auto device = agree_on_shared_memory(*prefixed, rank, size, options.transport, options.timeout);
     gloo_options->devices.push_back(device ? device : tcp_device(options));
-    auto backend = c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
-    if (!options.recorder) return backend;
-    auto members = options.members;
-    if (members.empty()) {
-      members.resize(size);
-      std::iota(members.begin(), members.end(), 0);
-    }
-    return recorder::recorded(std::move(backend), name, members, options.recorder);
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(prefixed, rank, size, gloo_options);
   } catch (const ConfigError&) {
     // Wrong settings are the user's to fix. Everything else means that the ranks failed to meet.
     throw;
@@ -119,9 +112,21 @@ c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::int
   }
 }
 
+std::optional<recorder::GroupRecorder> group_recorder(const std::string& name, int size, const GlooOptions& options) {
+  if (!options.recorder) return std::nullopt;
+  auto members = options.members;
+  if (members.empty()) {
+    members.resize(size);
+    std::iota(members.begin(), members.end(), 0);
+  }
+  return recorder::GroupRecorder::create(options.recorder, name, members);
+}
+
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const GlooOptions& options) {
-  const auto backend = make_backend(name, store, rank, size, options);
+  auto backend = make_backend(name, store, rank, size, options);
+  if (auto recorder = group_recorder(name, size, options))
+    backend = recorder::recorded(std::move(backend), std::move(*recorder));
   auto process_group =
       c10::make_intrusive<c10d::ProcessGroup>(c10::make_intrusive<c10d::PrefixStore>(name, store), rank, size);
   // CUDA tensors work over Gloo too: it copies them through the host.
@@ -132,9 +137,12 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
   return Group(name, std::move(process_group));
 }
 
+namespace {
+
 // Under torchrun the agent serves the store, and it survives restarts; the prefix below separates the attempts' keys.
 bool agent_serves_store() { return environment("TORCHELASTIC_USE_AGENT_STORE").value_or("False") == "True"; }
 
+// Keys have a prefix per restart, so an attempt does not read those of the last one.
 c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout) {
   // The time-out is at most c10d's default for stores: collectives may need more time, but a launch does not.
   const bool agent_serves = agent_serves_store();
@@ -177,6 +185,8 @@ std::unique_ptr<RankContext> make_context(const LaunchEnvironment& launch) {
   return context;
 }
 
+}  // namespace
+
 void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
                  const MakeGroup& make) {
   context.world = make("world", store, context.rank, context.world_size, options);
@@ -196,20 +206,17 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
   };
 }
 
-LaunchEnvironment with_local_place(const LaunchEnvironment& launch, const c10::intrusive_ptr<c10d::Store>& store) {
-  recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
-  return recorder::with_local_place(launch, job_store);
-}
-
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options) {
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options,
+                                       const MakeGroup& make, const std::function<void(RankContext&)>& prepare) {
   auto store = connect_store(of_launcher, options.timeout);
   recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
   const auto launch = recorder::with_local_place(of_launcher, job_store);
   auto context = make_context(launch);
   context->backend = "gloo";
+  if (prepare) prepare(*context);
   auto recorded = options;
   recorded.recorder = recorder::make_recorder(launch, job_store);
-  join_groups(*context, store, recorded, make_group);
+  join_groups(*context, store, recorded, make);
   if (recorded.recorder) context->record_end = recorder::watch_until_end(recorded.recorder, job_store);
   return context;
 }

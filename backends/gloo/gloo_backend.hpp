@@ -3,6 +3,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,9 @@ class Backend;
 class Store;
 }  // namespace c10d
 namespace accel::recorder {
+class GroupRecorder;
 class RankRecorder;
-}
+}  // namespace accel::recorder
 
 /// Ranks over PyTorch's ProcessGroupGloo. Thread rule: each rank creates its own groups.
 namespace accel::gloo {
@@ -34,18 +36,18 @@ struct GlooOptions {
 /// known once it runs.
 std::string local_address_for(const std::string& host, std::chrono::milliseconds patience = {});
 
-/// Joins only the Gloo part of a group, for a group that has another backend for its GPUs. As `make_group`.
+/// Joins only the Gloo part of a group, whose calls are not recorded. As `make_group`.
 c10::intrusive_ptr<c10d::Backend> make_backend(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank,
                                                int size, const GlooOptions& options);
+
+/// Where the rank records the calls of a group; nothing if it does not.
+std::optional<recorder::GroupRecorder> group_recorder(const std::string& name, int size, const GlooOptions& options);
 
 /// Joins a group through a store that all its ranks share: a HashStore between threads, a TCPStore between processes.
 /// Collective; returns when all ranks have joined. Throws CommError if they do not join within the timeout. Makes the
 /// process ignore SIGPIPE unless it handles the signal, so that a write to a rank that has exited throws.
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const GlooOptions& options);
-
-/// Creates the rank of a job whose place comes from a launcher, without groups.
-std::unique_ptr<RankContext> make_context(const LaunchEnvironment& launch);
 
 using MakeGroup = std::function<Group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                       int size, const GlooOptions& options)>;
@@ -55,14 +57,10 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
 
 /// Creates the rank of a job whose place comes from a launcher, and joins the world group. Collective. Rank 0 serves
 /// the TCPStore unless torchrun's agent does. Throws ConfigError if the port is in use, and CommError if the other
-/// ranks do not join within the timeout.
-std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options);
-
-/// Connects to the TCPStore of a job. Keys have a prefix per restart, so an attempt does not read those of the last
-/// one.
-c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, std::chrono::milliseconds timeout);
-
-/// recorder::with_local_place through the store of the job.
-LaunchEnvironment with_local_place(const LaunchEnvironment& launch, const c10::intrusive_ptr<c10d::Store>& store);
+/// ranks do not join within the timeout. `make`: for groups with another backend for GPUs; then `prepare` completes the
+/// context before the first group.
+std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options,
+                                       const MakeGroup& make = make_group,
+                                       const std::function<void(RankContext&)>& prepare = {});
 
 }  // namespace accel::gloo

@@ -1,16 +1,26 @@
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <atomic>
+
 #include "backends/nccl/nccl_backend.hpp"
 
 namespace accel::nccl {
 namespace {
+
+std::atomic<int> num_captures = 0;
+
+struct Capturing {
+  Capturing() { ++num_captures; }
+  ~Capturing() { --num_captures; }
+};
 
 class CudaGraph final : public DeviceGraph {
  public:
   // Only what this thread queues is restricted meanwhile: the watchdog of NCCL queries events on another thread.
   CudaGraph(c10::Device device, const std::function<void()>& body) {
     wait_for(device);
+    const Capturing capturing;
     graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
     try {
       body();
@@ -36,6 +46,8 @@ class CudaGraph final : public DeviceGraph {
 };
 
 }  // namespace
+
+bool is_capturing() { return num_captures > 0; }
 
 void offer_graphs(RankContext& context) {
   const c10::impl::VirtualGuardImpl streams(context.device.type());

@@ -18,13 +18,19 @@
 #include <utility>
 
 #include "backends/gloo/gloo_backend.hpp"
+#include "backends/nccl/gpu_waits.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/rank_local/exit_point.hpp"
 
 namespace accel::nccl {
 namespace {
 
-using Groups = std::vector<c10::intrusive_ptr<c10d::ProcessGroup>>;
+struct Joined {
+  c10::intrusive_ptr<c10d::ProcessGroup> group;
+  c10::intrusive_ptr<c10d::Backend> nccl, gloo;      // whose calls are not recorded
+  std::shared_ptr<recorder::RankRecorder> recorder;  // null: none
+};
+using Groups = std::vector<Joined>;
 
 // The groups that this process has joined and not left. Never destroyed, because they end while the process exits.
 Groups& joined_groups() {
@@ -40,9 +46,9 @@ std::atomic<bool> is_ending = false;
 void abort_groups_at_exit(int code, void* /*unused*/) {
   if (joined_groups().empty()) return;
   is_ending = true;
-  for (const auto& group : std::exchange(joined_groups(), {})) {
+  for (const auto& [group, nccl, gloo, recorder] : std::exchange(joined_groups(), {})) {
     try {
-      group->getBackend(c10::DeviceType::CUDA)->abort();
+      nccl->abort();
     } catch (const std::exception& error) {
       std::cerr << "accel: warning: group " << group->getGroupName() << ": not aborted: " << error.what() << std::endl;
     }
@@ -60,8 +66,12 @@ std::terminate_handler handler_of_program = nullptr;
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::exception& error) {
     if (std::string(error.what()).find("NCCL") != std::string::npos && !joined_groups().empty()) {
-      std::cerr << "error: " << comm_error(fmt::format("rank {}", joined_groups().front()->getRank()), error).what()
-                << std::endl;
+      const std::string text =
+          comm_error(fmt::format("rank {}", joined_groups().front().group->getRank()), error).what();
+      // So that its wait explains it.
+      if (const auto& recorder = joined_groups().front().recorder)
+        recorder->set_end(recorder::RankEnd::kConsequence, text.substr(0, text.find('\n')));
+      std::cerr << "error: " << text << std::endl;
       flush_and_exit(1);
     }
   } catch (...) {
@@ -74,28 +84,43 @@ std::terminate_handler handler_of_program = nullptr;
 // The device is bound to the group and not to its backend, which `setBackend` binds to the group's. Without it NCCL
 // guesses the GPU from the global rank, which hangs with several machines.
 Group make_group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
-                 c10::Device device, const gloo::GlooOptions& options) {
+                 c10::Device device, const std::shared_ptr<recorder::GpuWaits>& gpu_waits,
+                 const gloo::GlooOptions& options) {
   auto nccl_options = c10d::ProcessGroupNCCL::Options::create();
   nccl_options->timeout = options.timeout;
   auto prefixed = c10::make_intrusive<c10d::PrefixStore>(name, store);
   auto process_group = c10::make_intrusive<c10d::ProcessGroup>(prefixed, rank, size);
   process_group->setBoundDeviceId(device);
-  process_group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL,
-                            c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, rank, size, nccl_options));
-  process_group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO,
-                            gloo::make_backend(name, store, rank, size, options));
+  c10::intrusive_ptr<c10d::Backend> nccl =
+      c10::make_intrusive<c10d::ProcessGroupNCCL>(prefixed, rank, size, nccl_options);
+  nccl->setBoundDeviceId(device);  // setBackend binds the one that records
+  auto gloo = gloo::make_backend(name, store, rank, size, options);
+  Joined joined{process_group, nccl, gloo, options.recorder};
+  // One order of calls for both: the program makes them in one order.
+  if (const auto recorder = gloo::group_recorder(name, size, options)) {
+    nccl = recorder::recorded(std::move(nccl), *recorder, gpu_waits);
+    gloo = recorder::recorded(std::move(gloo), *recorder);
+  }
+  process_group->setBackend(c10::DeviceType::CUDA, c10d::ProcessGroup::BackendType::NCCL, std::move(nccl));
+  process_group->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::GLOO, std::move(gloo));
   process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::NCCL);
   process_group->setGroupName(name);
-  joined_groups().push_back(process_group);
+  joined_groups().push_back(std::move(joined));
   return Group(name, std::move(process_group));
 }
 
-// Without the barrier a rank that ends first could abort the last collectives of its peers.
-void leave_groups(const Group& world) {
+// Without the barrier a rank that ends first could abort the last collectives of its peers. The program knows nothing
+// of it, so it is not recorded.
+void leave_groups() {
   c10::cuda::device_synchronize();
-  at::Tensor nothing = at::zeros({1});
-  world.all_reduce(nothing).wait();
-  for (const auto& group : std::exchange(joined_groups(), {})) group->getBackend(c10::DeviceType::CUDA)->shutdown();
+  std::vector<at::Tensor> nothing{at::zeros({1})};
+  const auto& world = joined_groups().front();
+  try {
+    world.gloo->allreduce(nothing)->wait();
+  } catch (const std::exception& error) {
+    throw comm_error(fmt::format("rank {}: the end of the job", world.group->getRank()), error);
+  }
+  for (const auto& joined : std::exchange(joined_groups(), {})) joined.nccl->shutdown();
 }
 
 }  // namespace
@@ -112,24 +137,29 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, con
       is_available(),
       "backend nccl: CUDA finds no GPU on this machine; check the driver and CUDA_VISIBLE_DEVICES, or use gloo "
       "or sim");
-  auto store = gloo::connect_store(of_launcher, options.timeout);
-  const auto launch = gloo::with_local_place(of_launcher, store);
-  check_config(launch.local_world_size <= num_gpus(),
-               "backend nccl: {} ranks on this machine, but CUDA finds {} GPUs; start at most one rank per GPU, or set "
-               "ACCEL_BACKEND=gloo, under which ranks may share a GPU",
-               launch.local_world_size, num_gpus());
-  auto context = gloo::make_context(launch);
-  context->backend = "nccl";
-  use_gpu(*context, index);  // before the first group: NCCL and the caching allocator use the thread's current device
-  offer_graphs(*context);
-  handler_of_program = std::set_terminate(end_with_error_of_watchdog);
-  on_exit(abort_groups_at_exit, nullptr);
-  gloo::join_groups(*context, store, options,
-                    [device = context->device](const std::string& name, const c10::intrusive_ptr<c10d::Store>& store,
-                                               int rank, int size, const gloo::GlooOptions& options) {
-                      return make_group(name, store, rank, size, device, options);
-                    });
-  context->leave = [world = context->world] { leave_groups(world); };
+  // Before the first group: NCCL and the caching allocator use the thread's current device.
+  const auto prepare = [&](RankContext& context) {
+    check_config(
+        context.local_world_size <= num_gpus(),
+        "backend nccl: {} ranks on this machine, but CUDA finds {} GPUs; start at most one rank per GPU, or set "
+        "ACCEL_BACKEND=gloo, under which ranks may share a GPU",
+        context.local_world_size, num_gpus());
+    context.backend = "nccl";
+    use_gpu(context, index);
+    offer_graphs(context);
+    handler_of_program = std::set_terminate(end_with_error_of_watchdog);
+    on_exit(abort_groups_at_exit, nullptr);
+  };
+  // The GPU of the rank's thread, which may not be that of a thread that creates a later group.
+  const auto make = [gpu_waits = std::shared_ptr<recorder::GpuWaits>(), chosen = std::optional<c10::Device>()](
+                        const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
+                        const gloo::GlooOptions& options) mutable {
+    if (!chosen) chosen.emplace(c10::kCUDA, c10::cuda::current_device());
+    if (options.recorder && !gpu_waits) gpu_waits = watch_gpu(options.recorder, *chosen);
+    return make_group(name, store, rank, size, *chosen, gpu_waits, options);
+  };
+  auto context = gloo::make_rank(of_launcher, options, make, prepare);
+  context->leave = leave_groups;
   return context;
 }
 

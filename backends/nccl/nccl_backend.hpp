@@ -21,6 +21,8 @@ void use_gpu(RankContext& context, std::optional<int> index = std::nullopt);
 /// Lets a rank that computes on a GPU capture its work as CUDA graphs. Its thread leaves the default stream, from which
 /// CUDA cannot capture: gradient accumulators belong to the stream on which they were created.
 void offer_graphs(RankContext& context);
+/// While a thread of this process captures such a graph.
+bool is_capturing();
 
 /// Like `use_gpu`, for ranks that are threads of this process and may share the GPU: the rank gets a CUDA
 /// generator that no other rank draws from. The result restores the calling thread's GPU and generator. Throws

@@ -35,16 +35,26 @@ auto with_cause(const GroupRecorder& recorder, const GroupRecorder::Call& call, 
 /// A work of the recorded backend. Marks the rank as waiting while it waits.
 class RecordedWork : public c10d::Work {
  public:
-  RecordedWork(WorkPtr work, GroupRecorder recorder, GroupRecorder::Call call)
-      : c10d::Work(-1, work->retrieveOpType()), work_(std::move(work)), recorder_(std::move(recorder)), call_(call) {}
+  RecordedWork(WorkPtr work, GroupRecorder recorder, GroupRecorder::Call call, std::shared_ptr<GpuWaits> gpu_waits)
+      : c10d::Work(-1, work->retrieveOpType()),
+        work_(std::move(work)),
+        recorder_(std::move(recorder)),
+        call_(call),
+        gpu_waits_(std::move(gpu_waits)) {}
 
   bool isCompleted() override { return work_->isCompleted(); }
   bool isSuccess() const override { return work_->isSuccess(); }
   std::exception_ptr exception() const override { return work_->exception(); }
   int sourceRank() const override { return work_->sourceRank(); }
   std::vector<at::Tensor> result() override { return work_->result(); }
-  void synchronize() override { work_->synchronize(); }
-  void blockCurrentStream() override { work_->blockCurrentStream(); }
+  void synchronize() override {
+    work_->synchronize();
+    if (gpu_waits_) gpu_waits_->begin(call_);
+  }
+  void blockCurrentStream() override {
+    work_->blockCurrentStream();
+    if (gpu_waits_) gpu_waits_->begin(call_);
+  }
   void abort() override { work_->abort(); }
   // DDP waits for futures at the end of its backward pass. This wait comes before, so that it is recorded.
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
@@ -59,10 +69,14 @@ class RecordedWork : public c10d::Work {
   std::uint64_t getSequencenumber() const override { return work_->getSequencenumber(); }
 
   bool wait(milliseconds timeout) override {
+    const bool may_look = !call_.is_message && gpu_waits_ == nullptr;
     const RankRecorder::Wait mark(recorder_.rank(), call_);
     const bool is_ended =
-        with_cause(recorder_, call_, [&] { return call_.is_message ? work_->wait(timeout) : wait_and_look(timeout); });
-    recorder_.rank().end(call_);
+        with_cause(recorder_, call_, [&] { return may_look ? wait_and_look(timeout) : work_->wait(timeout); });
+    if (gpu_waits_)
+      gpu_waits_->begin(call_);
+    else
+      recorder_.rank().end(call_);
     return is_ended;
   }
 
@@ -89,6 +103,7 @@ class RecordedWork : public c10d::Work {
   WorkPtr work_;
   GroupRecorder recorder_;
   GroupRecorder::Call call_;
+  std::shared_ptr<GpuWaits> gpu_waits_;
 };
 
 TensorFacts facts_of_tensor(const at::Tensor& tensor) {
@@ -108,10 +123,12 @@ TensorFacts facts_of_tensor(const at::Tensor& tensor) {
 
 class RecordedBackend : public CollectiveBackend {
  public:
-  RecordedBackend(c10::intrusive_ptr<c10d::Backend> backend, GroupRecorder recorder)
+  RecordedBackend(c10::intrusive_ptr<c10d::Backend> backend, GroupRecorder recorder,
+                  std::shared_ptr<GpuWaits> gpu_waits)
       : CollectiveBackend(backend->getRank(), backend->getSize()),
         backend_(std::move(backend)),
-        recorder_(std::move(recorder)) {}
+        recorder_(std::move(recorder)),
+        gpu_waits_(std::move(gpu_waits)) {}
 
   const std::string getBackendName() const override { return backend_->getBackendName(); }
   c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
@@ -120,11 +137,18 @@ class RecordedBackend : public CollectiveBackend {
   std::uint64_t getSequenceNumberForGroup() override { return backend_->getSequenceNumberForGroup(); }
   void abort() override { backend_->abort(); }
   void shutdown() override { backend_->shutdown(); }
+  // What the program calls between these is recorded call by call.
+  bool supportsCoalescing() const override { return backend_->supportsCoalescing(); }
+  void startCoalescing() override { backend_->startCoalescing(); }
+  WorkPtr endCoalescing() override { return backend_->endCoalescing(); }
 
   WorkPtr start(CollectiveArgs args) override {
     const auto call = begin(args);
+    // NCCL connects a group in its first collective: the host waits there for the others.
+    std::optional<RankRecorder::Wait> mark;
+    if (gpu_waits_) mark.emplace(recorder_.rank(), call);
     auto work = with_cause(recorder_, call, [&] { return start_on(*backend_, args); });
-    return c10::make_intrusive<RecordedWork>(std::move(work), recorder_, call);
+    return c10::make_intrusive<RecordedWork>(std::move(work), recorder_, call, gpu_waits_);
   }
 
   // Blocks until all ranks have come, so this is the wait.
@@ -139,7 +163,8 @@ class RecordedBackend : public CollectiveBackend {
 
  private:
   [[nodiscard]] GroupRecorder::Call begin(const CollectiveArgs& args) const {
-    const auto facts = facts_of(args);
+    auto facts = facts_of(args);
+    facts.is_on_gpu = gpu_waits_ != nullptr;
     if (is_message(args.collective)) return recorder_.begin_message(facts, args.root, args.tag);
     const auto parts = parts_of(args, getSize());
     return recorder_.begin(facts, parts ? &*parts : nullptr);
@@ -147,6 +172,7 @@ class RecordedBackend : public CollectiveBackend {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   GroupRecorder recorder_;
+  std::shared_ptr<GpuWaits> gpu_waits_;
 };
 
 }  // namespace
@@ -173,11 +199,9 @@ std::optional<Parts> parts_of(const CollectiveArgs& args, int num_ranks) {
   return parts;
 }
 
-c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> backend, std::string_view name,
-                                           const std::vector<int>& members, std::shared_ptr<RankRecorder> recorder) {
-  auto group = GroupRecorder::create(std::move(recorder), name, members);
-  if (!group) return backend;
-  return c10::make_intrusive<RecordedBackend>(std::move(backend), std::move(*group));
+c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> backend, GroupRecorder recorder,
+                                           std::shared_ptr<GpuWaits> gpu_waits) {
+  return c10::make_intrusive<RecordedBackend>(std::move(backend), std::move(recorder), std::move(gpu_waits));
 }
 
 }  // namespace accel::recorder

@@ -4,16 +4,27 @@
 #include <optional>
 #include <vector>
 
+#include "backends/watch/group_recorder.hpp"
 #include "reference/comm/collective_backend.hpp"
-#include "reference/recorder/rank_recorder.hpp"
 
 namespace accel::recorder {
 
+/// Notes what a GPU waits for. Thread rule: any thread of the rank.
+class GpuWaits {
+ public:
+  GpuWaits() = default;
+  virtual ~GpuWaits() = default;
+  GpuWaits(const GpuWaits&) = delete;
+  GpuWaits& operator=(const GpuWaits&) = delete;
+  /// From here on the current stream waits for the end of the call.
+  virtual void begin(const RankRecorder::Begun& call) = 0;
+};
+
 /// Returns a backend that records the calls of a group, compares them with those of the other ranks, and forwards them.
-/// A call that differs throws DiagnosedError on every rank of the host. `members`: world ranks, by group rank. Returns
-/// `backend` itself if the record has no room for another group.
-c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> backend, std::string_view name,
-                                           const std::vector<int>& members, std::shared_ptr<RankRecorder> recorder);
+/// A call that differs throws DiagnosedError on every rank of the host; so does a wait for another rank, unless the
+/// backend's works are waited for by a GPU: `gpu_waits`, else null.
+c10::intrusive_ptr<c10d::Backend> recorded(c10::intrusive_ptr<c10d::Backend> backend, GroupRecorder recorder,
+                                           std::shared_ptr<GpuWaits> gpu_waits = nullptr);
 
 /// What the simulator's Call holds of these arguments.
 CallFacts facts_of(const CollectiveArgs& args);

@@ -172,7 +172,10 @@ std::optional<Hang> HostExchange::diagnose_records() {
   if (!view.stuck.empty()) return Hang{diagnose_stuck(view)};
   if (request.idle < next_suspicion_ || view.job.open_calls.empty()) return std::nullopt;
   next_suspicion_ *= 2;
-  for (const int rank : view.elsewhere) view.job.ranks[rank].detail = process_states[rank];
+  for (const int rank : view.elsewhere) {
+    auto& detail = view.job.ranks[rank].detail;
+    detail += (detail.empty() ? "" : ", ") + process_states[rank];
+  }
   return Hang{diagnose_waiting(view, request.idle), /*is_suspected=*/true, options_.stops_on_suspicion};
 }
 

@@ -34,6 +34,7 @@ AREAS = {
     "collectives": ["network_test", "collectives_regressions", "shared_memory_test", "collectives_laws", "transport_laws"],
     "diagnosis": ["sim_engine_test", "sim_backend_test", "finding_laws", "diagnosis_laws", "false_alarm_laws"],
     "faults": ["sim_faults_test", "fault_effects_test"],
+    "elastic": ["membership_test", "elastic_test"],
     "recorder": ["recorded_backend_test", "recorded_call_laws", "host_laws", "hangs_test"],
     "layouts": ["layout_forecast_test", "sim_backend_test"],
     "processes": ["process_test", "divided_weights_test", "process_ranks_test"],

@@ -15,6 +15,7 @@
 
 namespace accel {
 
+class ElasticRun;
 class PipelineLoss;
 class PipelineModel;
 struct PipelineBatch;
@@ -84,6 +85,11 @@ class TrainingStep : public virtual AcceleratorBase {
   [[nodiscard]] Window trigger_sync_in_backward(const PreparedModel<Module>& model) {
     return sync_next_backward(*model.parallel_model());
   }
+
+  /// Trains in steps of a fixed number of logical ranks, which the ranks share out, so that the bits of the training do
+  /// not depend on the number of ranks: see ElasticRun. Models are prepared before, and every rank holds them
+  /// completely. Throws ConfigError with all problems. Needs `<accel/elastic.hpp>`. Collective.
+  void elastic(const ElasticOptions& options, const std::function<void(ElasticRun& run)>& body);
 
   /// A model whose collectives a rank without further batches repeats.
   class Joinable {

@@ -13,7 +13,8 @@ namespace accel {
 // because an if and its else may call the same collective from two lines.
 bool agree(const Call& a, const Call& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.dtype == b.dtype && a.shapes == b.shapes &&
-         a.strides == b.strides && a.root == b.root && a.sparse_dim == b.sparse_dim && a.library_call == b.library_call;
+         a.strides == b.strides && a.root == b.root && a.sparse_dim == b.sparse_dim && a.is_on_gpu == b.is_on_gpu &&
+         a.library_call == b.library_call;
 }
 
 std::string describe(const SourceLine& where) {

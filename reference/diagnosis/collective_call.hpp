@@ -22,6 +22,7 @@ struct Call {
   int root = -1;                                        // group rank; -1: the operation has no root
   std::int64_t bytes = 0;                               // contributed by this rank; for the cost model
   int element_bytes = 1;
+  bool is_on_gpu = false;         // in a group that has one transport for GPUs and one for the host
   std::string library_call = {};  // of the program, as in "reduce(mean)"; "" for none
   SourceLine where = {};          // in the program
 };

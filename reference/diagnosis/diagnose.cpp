@@ -209,10 +209,14 @@ Diagnosis diagnose_difference(const OpenCall& open) {
   if (!kinds.empty()) name_call(diagnosis, kinds[0].first, open.group, open.sequence);
   diagnosis.first_difference = {.group = open.group, .sequence = open.sequence};
   diagnosis.text = fmt::format("{}: the ranks' calls differ; expected one call, equal on every rank", name_of(open));
+  // Only where they differ in it: the simulator has one transport for all tensors.
+  const bool names_places = std::any_of(
+      kinds.begin(), kinds.end(), [&](auto& kind) { return kind.first.is_on_gpu != kinds.front().first.is_on_gpu; });
   for (std::size_t kind = 0; kind < kinds.size(); ++kind) {
     const auto& [call, ranks] = kinds[kind];
-    diagnosis.text += fmt::format("\n  {}: {}{}", describe_ranks(ranks), describe(call), at(describe(call.where)));
-    diagnosis.first_difference->sides.push_back({ranks, describe(call), describe(call.where)});
+    const auto text = describe(call) + (!names_places ? "" : call.is_on_gpu ? " on a GPU" : " on the CPU");
+    diagnosis.text += fmt::format("\n  {}: {}{}", describe_ranks(ranks), text, at(describe(call.where)));
+    diagnosis.first_difference->sides.push_back({ranks, text, describe(call.where)});
     if (kind > 0 || tie) diagnosis.ranks.insert(diagnosis.ranks.end(), ranks.begin(), ranks.end());
   }
   std::sort(diagnosis.ranks.begin(), diagnosis.ranks.end());

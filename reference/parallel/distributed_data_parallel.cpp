@@ -331,7 +331,14 @@ UnaveragedGradients DistributedDataParallel::take_unaveraged() {
 }
 
 void DistributedDataParallel::accept_gradients() {
-  if (trains()) (void)state_->reductions->take_written();
+  if (!trains()) return;
+  (void)state_->reductions->take_written();
+  state_->replicas->are_local = false;
+}
+
+void DistributedDataParallel::suspend_reduction() {
+  sync_flags.forward = false;
+  if (trains()) state_->averaging.reducer->expect_no_backward();
 }
 
 void DistributedDataParallel::check_complete(const char* what) const {

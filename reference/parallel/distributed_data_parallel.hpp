@@ -60,6 +60,9 @@ class DistributedDataParallel {
   [[nodiscard]] UnaveragedGradients take_unaveraged();
   /// Notes that gradients which the program has written are right, such as those of a checkpoint.
   void accept_gradients();
+  /// The next backward pass reduces nothing although a forward pass before the suspension has prepared for one, and the
+  /// next forward pass exchanges no buffers. Under suspended synchronization.
+  void suspend_reduction();
   /// Throws StateError, which names the parameters, if the last backward pass left some without a gradient.
   void check_complete(const char* what) const;
   /// Throws StateError that names buffers, if they are the cause of this error of a backward pass.

@@ -31,6 +31,8 @@ class ResumableReducer final : public c10d::Reducer {
 
   /// Whether the current backward pass is averaged over the ranks.
   [[nodiscard]] bool reduces() const { return expect_autograd_hooks_; }
+  /// Undoes the preparation for a backward pass that does not come.
+  void expect_no_backward() { expect_autograd_hooks_ = false; }
   /// Whether gradients of a pass have arrived, but not all.
   [[nodiscard]] bool is_incomplete() const { return require_finalize_; }
   [[nodiscard]] bool has_rebuilt_buckets() const { return has_rebuilt_bucket_; }

@@ -46,6 +46,8 @@ class GradientSync {
   /// Gradients since the last call that should have been averaged but were not. Throws StateError if the last backward
   /// pass left parameters without a gradient that averaging waits for.
   [[nodiscard]] virtual UnaveragedGradients take_unaveraged() = 0;
+  /// The program has averaged the gradients itself: those that it has written count as averaged.
+  virtual void accept_gradients() {}
   /// The origin of the last value that backward added to this parameter's gradient; empty if the model does not average
   /// its gradient.
   [[nodiscard]] virtual std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const = 0;

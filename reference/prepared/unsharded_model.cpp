@@ -161,6 +161,11 @@ UnaveragedGradients ReplicatedModel::take_unaveraged() {
   return all;
 }
 
+void ReplicatedModel::accept_gradients() {
+  ddp_->accept_gradients();
+  if (experts_) experts_->accept_gradients();
+}
+
 std::optional<GradientOrigin> ReplicatedModel::origin_of(const at::Tensor& parameter) const {
   const auto origin = ddp_->origin_of(parameter);
   return origin || !experts_ ? origin : experts_->origin_of(parameter);
@@ -182,8 +187,7 @@ void ReplicatedModel::load_sync_state(const Value& state) {
 
 void ReplicatedModel::load_gradients(const std::map<std::string, at::Tensor>& gradients, const Value& sync_state) {
   UnshardedModel::load_gradients(gradients, sync_state);
-  ddp_->accept_gradients();
-  if (experts_) experts_->accept_gradients();
+  accept_gradients();
 }
 
 // With gradient_as_bucket_view the gradients are the buckets and have been counted already.

@@ -93,6 +93,7 @@ class ReplicatedModel final : public UnshardedModel {
   void abandon_micro_batches() noexcept override { std::exchange(end_suspension_, {})(); }
   [[nodiscard]] DistributedDataParallel* joinable() const override;
   [[nodiscard]] UnaveragedGradients take_unaveraged() override;
+  void accept_gradients() override;
   [[nodiscard]] std::optional<GradientOrigin> origin_of(const at::Tensor& parameter) const override;
 
   [[nodiscard]] Value sync_state() const override;

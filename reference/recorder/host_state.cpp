@@ -57,8 +57,9 @@ HostState state_of_host(const JobRecord& record, std::int64_t idle_ms) {
   for (const int world_rank : record.local_ranks()) {
     const auto& rank = record.rank(world_rank);
     state.has_ended = state.has_ended && rank.end.load() == RankEnd::kLeft;
-    state.waits = state.waits || std::any_of(std::begin(rank.waits), std::end(rank.waits),
-                                             [](const auto& wait) { return wait.load() != 0; });
+    state.waits =
+        state.waits || rank.gpu_wait.load() != 0 ||
+        std::any_of(std::begin(rank.waits), std::end(rank.waits), [](const auto& wait) { return wait.load() != 0; });
     const auto num_groups = std::min<std::uint32_t>(rank.num_groups.load(std::memory_order_acquire), kGroups);
     for (std::uint32_t index = 0; index < num_groups; ++index) {
       const auto& group = rank.groups[index];

@@ -71,6 +71,7 @@ Call call_of(const RankRecord& rank, const CopiedCall& copied) {
             .sparse_dim = facts.sparse_dim,
             .root = facts.root,
             .bytes = facts.bytes,
+            .is_on_gpu = facts.is_on_gpu,
             .library_call = text_at(rank, copied.library_call),
             .where = where_of(rank, copied)};
   if (have_equal_shapes(facts.op)) add_shapes(call, facts);
@@ -105,6 +106,10 @@ std::string state_of(pid_t pid) {
 const RecordedGroup* group_named(const RankRecord& rank, const char* name) {
   const int index = group_index(rank, name);
   return index < 0 ? nullptr : &rank.groups[index];
+}
+
+bool contains(const std::vector<int>& ranks, int rank) {
+  return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
 }
 
 // Reads the record for one view.
@@ -165,6 +170,18 @@ class Viewer {
       state.waits.push_back(place_of(own, *call));
       all_open = add_wait(rank, own, *call) && all_open;
     }
+    const auto num_waiting_threads = state.waits.size();
+    // A rank that fails of its own accord does not wait for what its GPU has not ended. One that has returned does.
+    const bool fails = end == RankEnd::kFailed || (process.has_ended && end != RankEnd::kConsequence);
+    const auto on_gpu = fails ? 0 : own.gpu_wait.load(std::memory_order_acquire);
+    if (const auto call = copy_of(own, on_gpu)) {
+      if (all_open && add_wait(rank, own, *call)) {
+        state.waits.push_back(place_of(own, *call));
+        gpu_waits_.push_back(rank);
+      } else if (!has_ended) {
+        state.detail = "its GPU is in " + accel::describe(place_of(own, *call));
+      }
+    }
     const bool waits = !state.waits.empty();
     state.activity = waits ? Activity::kWaits : has_ended ? Activity::kHasLeft : Activity::kRuns;
     if (state.activity == Activity::kHasLeft) state.detail = process.detail;
@@ -173,9 +190,11 @@ class Viewer {
     // A thread that does not wait may do what another waits for. A rank that has failed is about to end, and its end
     // explains more than a wait for it.
     if (is_waiting &&
-        (has_ended || state.waits.size() >= std::max(own.num_threads.load(), own.num_program_threads.load())))
+        (has_ended || num_waiting_threads >=
+                          std::max<std::size_t>(1, std::max(own.num_threads.load(), own.num_program_threads.load()))))
       blocked_.push_back(rank);
     const bool is_gone = process.has_ended || end == RankEnd::kLeft;
+    if (is_gone) gone_.push_back(rank);
     if (!is_waiting && !is_gone) view_.elsewhere.push_back(rank);
   }
 
@@ -250,8 +269,7 @@ class Viewer {
     std::vector<bool> lives(record_.world_size(), true);
     for (const int rank : record_.local_ranks()) lives[rank] = false;
     for (const int rank : view_.elsewhere) lives[rank] = true;
-    for (const int rank : view_.waiting)
-      lives[rank] = std::find(blocked_.begin(), blocked_.end(), rank) == blocked_.end();
+    for (const int rank : view_.waiting) lives[rank] = !contains(blocked_, rank);
     for (bool has_changed = true; has_changed;) {
       has_changed = false;
       for (const int rank : blocked_) {
@@ -259,15 +277,25 @@ class Viewer {
         lives[rank] = has_changed = true;
       }
     }
-    for (const int rank : blocked_) {
-      if (!lives[rank]) view_.stuck.push_back(rank);
+    for (const int rank : view_.waiting) {
+      if (!lives[rank] || waits_for_gone(rank)) view_.stuck.push_back(rank);
     }
+  }
+
+  // A GPU never leaves a collective that a rank does not join, whatever the threads of its own rank do.
+  [[nodiscard]] bool waits_for_gone(int rank) const {
+    if (!contains(gpu_waits_, rank)) return false;
+    return std::any_of(view_.job.open_calls.begin(), view_.job.open_calls.end(), [&](const OpenCall& open) {
+      const auto missing = missing_in(open);
+      return contains(open.waiters, rank) &&
+             std::any_of(missing.begin(), missing.end(), [&](int other) { return contains(gone_, other); });
+    });
   }
 
   [[nodiscard]] bool can_continue(int rank, const std::vector<bool>& lives) const {
     bool is_open = false;
     for (const auto& open : view_.job.open_calls) {
-      if (std::find(open.waiters.begin(), open.waiters.end(), rank) == open.waiters.end()) continue;
+      if (!contains(open.waiters, rank)) continue;
       is_open = true;
       const auto missing = missing_in(open);
       const auto can_act = [&](int other) { return lives[other]; };
@@ -298,7 +326,9 @@ class Viewer {
   const JobRecord& record_;
   const std::vector<ProcessEnd>& ends_;
   JobView view_;
-  std::vector<int> blocked_;  // ranks all of whose threads wait
+  std::vector<int> blocked_;    // ranks all of whose threads wait
+  std::vector<int> gpu_waits_;  // ranks whose GPU waits
+  std::vector<int> gone_;       // ranks that have returned from their programs or have no process
 };
 
 // Those of an all-to-all are no part of its Call.
@@ -328,6 +358,7 @@ std::uint64_t progress_of(const JobRecord& record) {
     note(static_cast<std::uint64_t>(rank.end.load(std::memory_order_relaxed)));
     note(rank.failed_call.load(std::memory_order_relaxed));
     for (const auto& wait : rank.waits) note(wait.load(std::memory_order_relaxed));
+    note(rank.gpu_wait.load(std::memory_order_relaxed));
   }
   return hash;
 }
@@ -344,7 +375,10 @@ std::string process_state(const JobRecord& record, int world_rank) {
 }
 
 void add_process_states(const JobRecord& record, JobView& view) {
-  for (const int rank : view.elsewhere) view.job.ranks[rank].detail = process_state(record, rank);
+  for (const int rank : view.elsewhere) {
+    auto& detail = view.job.ranks[rank].detail;
+    detail += (detail.empty() ? "" : ", ") + process_state(record, rank);
+  }
 }
 
 bool has_process_ended(const JobRecord& record, int world_rank) {

@@ -41,7 +41,8 @@ struct CallFacts {
   std::int8_t dtype = -1;                 ///< c10::ScalarType; -1: there is no tensor
   std::int8_t sparse_dim = -1;
   std::uint8_t num_numbers = 0;
-  bool is_cut = false;  ///< more shapes than `numbers` has room for
+  bool is_cut = false;     ///< more shapes than `numbers` has room for
+  bool is_on_gpu = false;  ///< in a group that has one transport for GPUs and one for the host
   std::int32_t root = -1;
   std::int64_t bytes = 0;
   std::uint64_t shapes_hash = 0,
@@ -110,6 +111,9 @@ struct alignas(4096) RankRecord {
   std::atomic<std::uint32_t> num_threads;          ///< threads that have made calls or waited, and live
   std::atomic<std::uint32_t> num_program_threads;  ///< of a program that counts its threads, or 0
   std::atomic<std::uint64_t> waits[kThreads];      ///< positions of the calls that threads wait in; 0: none
+  std::atomic<std::uint64_t>
+      gpu_wait;  ///< position of the first call that has not ended on the GPU, for which no thread
+                 ///< need wait; 0: none
   std::atomic<std::uint64_t> failed_call;  ///< position of the last call, if the transport has failed in it; else 0
   std::atomic<std::uint32_t> num_groups, num_texts;
   char texts[kTexts][256];

@@ -108,6 +108,7 @@ Explanation JobWatch::explain(const Ends& ends, int first_failed) const {
   if (!has_left) {
     headline = message_of(explanation.released.empty() ? first_failed : explanation.released.front());
     headline = headline.substr(0, headline.find('\n'));
+    if (headline.empty()) headline = "ranks have ended while they waited";
     add_process_states(*record_, view);
   }
   explanation.diagnosis = diagnose_hang(view.job, headline);

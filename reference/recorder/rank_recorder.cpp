@@ -45,7 +45,7 @@ std::uint64_t fingerprint_of(const CallFacts& facts, std::string_view library_ca
   const auto byte = [](auto value) { return std::uint64_t{static_cast<std::uint8_t>(value)}; };
   const auto kinds = byte(facts.op) | byte(facts.reduce_op) << 8 | byte(facts.dtype) << 16 |
                      byte(facts.sparse_dim) << 24 | std::uint64_t{static_cast<std::uint32_t>(facts.root)} << 32;
-  return mixed(mixed(mixed(mixed(0x61'63'63'65'6c, kinds), facts.shapes_hash), facts.strides_hash),
+  return mixed(mixed(mixed(mixed(0x61'63'63'65'6c + facts.is_on_gpu, kinds), facts.shapes_hash), facts.strides_hash),
                hash_of(library_call));
 }
 

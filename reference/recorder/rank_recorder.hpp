@@ -61,6 +61,9 @@ class RankRecorder {
   /// How the rank's program has ended, with the message of its error.
   void set_end(RankEnd end, std::string_view message);
 
+  /// The GPU has come to this call and waits for its end; 0: for none.
+  void set_gpu_wait(std::uint64_t position) { own_.gpu_wait.store(position, std::memory_order_release); }
+
   /// The transport has failed in the call: another rank has ended, or is late. If the program ends before its next
   /// call, it shows as waiting in this one.
   void set_failed(const Begun& call) { own_.failed_call.store(call.position, std::memory_order_release); }

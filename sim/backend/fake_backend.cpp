@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
@@ -18,12 +19,18 @@ namespace {
 // The result exists already. A wait is an event of the trace, whichever way the program waits: see SimWork::getFuture.
 class FakeWork : public c10d::Work {
  public:
+  /// `scratch`: what Gloo's work holds besides until its end.
   FakeWork(std::shared_ptr<TraceRecorder> recorder, std::size_t call, c10d::OpType type,
-           std::vector<at::Tensor> results)
-      : c10d::Work(0, type), recorder_(std::move(recorder)), call_(call), results_(std::move(results)) {}
+           std::vector<at::Tensor> results, std::vector<at::Tensor> scratch)
+      : c10d::Work(0, type),
+        recorder_(std::move(recorder)),
+        call_(call),
+        results_(std::move(results)),
+        scratch_(std::move(scratch)) {}
 
   bool wait(std::chrono::milliseconds /*timeout*/) override {
     recorder_->add_wait(call_);
+    scratch_.clear();
     return true;
   }
   bool isCompleted() override { return true; }
@@ -34,7 +41,7 @@ class FakeWork : public c10d::Work {
     future->markCompleted(c10::IValue(results_));
     if (torch::autograd::get_current_graph_task_id() != -1) {
       torch::autograd::Engine::get_default_engine().queue_callback(
-          [recorder = recorder_, call = call_] { recorder->add_wait(call); });
+          [work = c10::intrusive_ptr<FakeWork>::reclaim_copy(this)] { work->wait(kNoTimeout); });
     }
     return future;
   }
@@ -42,8 +49,28 @@ class FakeWork : public c10d::Work {
  private:
   std::shared_ptr<TraceRecorder> recorder_;
   std::size_t call_;
-  std::vector<at::Tensor> results_;
+  std::vector<at::Tensor> results_, scratch_;
 };
+
+// Gloo reduces a copy of a reduce-scatter's inputs, and gathers into one buffer, from which it copies. Source:
+// torch/csrc/distributed/c10d/ProcessGroupGloo.cpp.
+std::vector<at::Tensor> scratch_of(const CollectiveArgs& args) {
+  std::vector<at::Tensor> scratch;
+  const auto add = [&](const std::vector<at::Tensor>& tensors) {
+    for (const auto& tensor : tensors) scratch.push_back(at::empty_like(tensor));
+  };
+  switch (args.collective) {
+    case Collective::kAllGather:
+    case Collective::kAllGatherIntoTensor:
+    case Collective::kAllGatherCoalesced:
+    case Collective::kAllGatherIntoTensorCoalesced:
+    case Collective::kGather: add(args.outputs); break;
+    case Collective::kReduceScatter:
+    case Collective::kReduceScatterTensor: add(args.inputs); break;
+    default: break;
+  }
+  return scratch;
+}
 
 // Hides the backend's own copies from the operator clock and from autograd.
 struct Unwatched {
@@ -51,10 +78,23 @@ struct Unwatched {
   const c10::NoGradGuard no_grad;
 };
 
-// The rows that a rank sends to rank `rank`.
-at::Tensor rows_for(const at::Tensor& input, const std::vector<std::int64_t>& splits, int rank, int size) {
-  if (splits.empty()) return input.narrow(0, rank * (input.size(0) / size), input.size(0) / size);
-  return input.narrow(0, std::accumulate(splits.begin(), splits.begin() + rank, std::int64_t{0}), splits[rank]);
+// The rows of an all_to_all that go to rank `rank` or come from it.
+at::Tensor rows_for(const at::Tensor& tensor, const std::vector<std::int64_t>& splits, int rank, int size) {
+  if (splits.empty()) return tensor.narrow(0, rank * (tensor.size(0) / size), tensor.size(0) / size);
+  return tensor.narrow(0, std::accumulate(splits.begin(), splits.begin() + rank, std::int64_t{0}), splits[rank]);
+}
+
+// A program may ask for other numbers of rows than its own splits would send: an expert's results return in the numbers
+// in which tokens left.
+void repeat_rows(const at::Tensor& rows, const at::Tensor& output) {
+  if (rows.size(0) == 0) {
+    output.zero_();
+    return;
+  }
+  for (std::int64_t begin = 0; begin < output.size(0); begin += rows.size(0)) {
+    const auto count = std::min(rows.size(0), output.size(0) - begin);
+    output.narrow(0, begin, count).copy_(rows.narrow(0, 0, count));
+  }
 }
 
 }  // namespace
@@ -70,14 +110,16 @@ FakeBackend::WorkPtr FakeBackend::start(CollectiveArgs args) {
       group_,
       call_of(args.collective, descriptions_of(described), {}, traits_of(args.collective).has_root ? args.root : -1),
       after);
+  std::vector<at::Tensor> scratch;
   {
     const Unwatched unwatched;
+    scratch = scratch_of(args);
     is_message(args.collective) ? post(args, call) : compute(args);
   }
   recorder_->skip_compute();
   auto results = results_of(args);
   return c10::make_intrusive<FakeWork>(recorder_, call, op_type_of(args),
-                                       results.empty() ? Tensors() : std::move(results.front()));
+                                       results.empty() ? Tensors() : std::move(results.front()), std::move(scratch));
 }
 
 void FakeBackend::compute(const CollectiveArgs& args) {
@@ -86,16 +128,44 @@ void FakeBackend::compute(const CollectiveArgs& args) {
   auto outputs = args.outputs;
   switch (op) {
     case Collective::kBroadcast:
-    case Collective::kBarrier: return;
+    case Collective::kBarrier:
+    case Collective::kMonitoredBarrier: return;
+    case Collective::kReduce:
+      if (args.root != getRank()) return;
+      [[fallthrough]];
     case Collective::kAllReduce:
-      if (sums) args.inputs[0].mul_(getSize());
+    case Collective::kAllReduceCoalesced:
+      if (!sums) return;
+      for (auto input : args.inputs) input.mul_(getSize());
       return;
     case Collective::kAllGather:
-      for (auto& output : outputs) output.copy_(args.inputs[0]);
+    case Collective::kAllGatherCoalesced:
+    case Collective::kGather:
+      for (std::size_t index = 0; index < outputs.size(); ++index)
+        outputs[index].copy_(args.inputs[index % args.inputs.size()]);
       return;
     case Collective::kAllGatherIntoTensor:  // the input may be one of the output's parts
-      for (auto& part : TensorAlgebra<at::Tensor>::parts_of(outputs[0], args.inputs[0], getSize()))
-        part.copy_(args.inputs[0]);
+    case Collective::kAllGatherIntoTensorCoalesced:
+      for (std::size_t item = 0; item < outputs.size(); ++item) {
+        for (auto& part : TensorAlgebra<at::Tensor>::parts_of(outputs[item], args.inputs[item], getSize()))
+          part.copy_(args.inputs[item]);
+      }
+      return;
+    case Collective::kScatter:
+      if (args.root == getRank()) outputs[0].copy_(args.inputs[getRank()]);
+      return;
+    case Collective::kReduceScatter:
+      outputs[0].copy_(args.inputs[getRank()]);
+      if (sums) outputs[0].mul_(getSize());
+      return;
+    case Collective::kAllToAll:
+      for (auto& output : outputs) {
+        const auto& received = args.inputs[getRank()];
+        check_argument(output.sizes() == received.sizes(),
+                       "all_to_all: every rank sends a tensor of shape {} to rank {}, and an output has shape {}",
+                       c10::str(received.sizes()), getRank(), c10::str(output.sizes()));
+        output.copy_(received);
+      }
       return;
     case Collective::kReduceScatterTensor:
       for (std::size_t item = 0; item < outputs.size(); ++item) {
@@ -106,15 +176,13 @@ void FakeBackend::compute(const CollectiveArgs& args) {
       return;
     case Collective::kAllToAllSingle: {
       const auto rows = rows_for(args.inputs[0], args.input_splits, getRank(), getSize());
-      auto& output = outputs[0];
-      check_argument(rows.size(0) * getSize() == output.size(0),
-                     "all_to_all: every rank sends {} rows to rank {}, and its output has {} rows; expected {}",
-                     rows.size(0), getRank(), output.size(0), rows.size(0) * getSize());
-      for (int rank = 0; rank < getSize(); ++rank) output.narrow(0, rank * rows.size(0), rows.size(0)).copy_(rows);
+      for (int rank = 0; rank < getSize(); ++rank)
+        repeat_rows(rows, rows_for(outputs[0], args.output_splits, rank, getSize()));
       return;
     }
-    default:
-      throw ArgumentError(fmt::format("{}: a run of one rank without its peers does not support it", name_of(op)));
+    case Collective::kSend:
+    case Collective::kRecv:
+    case Collective::kCount: break;  // see post
   }
 }
 

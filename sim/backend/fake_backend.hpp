@@ -16,9 +16,9 @@
 ///     auto group = make_fake_process_group(recorder, {0, 1, 2, 3});  // for rank 0
 ///     group->allreduce(tensors)->wait();                             // four times the tensors
 ///
-/// A message is received from the rank's own sends: the peer at the same distance sends the same. The recorder gets
-/// every call and every wait. Supports what accel::Group and DDP call; other collectives throw c10::Error. Thread rule:
-/// the rank's thread.
+/// A message is received from the rank's own sends: the peer at the same distance sends the same. If the output of
+/// an all_to_all expects other numbers of rows than this rank sends to itself, rows are repeated or left out; without
+/// any they are zero. The recorder gets every call and every wait. Thread rule: the rank's thread.
 namespace accel::sim {
 
 class FakeBackend : public CollectiveBackend {

@@ -11,6 +11,7 @@ int TraceRecorder::add_group(std::vector<int> ranks) {
 }
 
 std::size_t TraceRecorder::add_call(int group, const Call& call, int source) {
+  ++num_calls_;
   return add({.kind = TraceEvent::Kind::kCall,
               .group = group,
               .op = call.op,

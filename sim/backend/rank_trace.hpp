@@ -36,6 +36,7 @@ struct RankTrace {
   int num_ranks = 1;
   std::vector<std::vector<int>> groups = {};  ///< of the rank, in world ranks
   std::vector<TraceEvent> events = {};
+  std::int64_t peak_memory_bytes = 0;  ///< of tensors that existed at a time on the CPU
 };
 
 class TraceRecorder {
@@ -58,11 +59,13 @@ class TraceRecorder {
   void skip_compute();
 
   [[nodiscard]] const RankTrace& trace() const { return trace_; }
+  [[nodiscard]] std::size_t num_calls() const { return num_calls_; }
 
  private:
   std::size_t add(TraceEvent event);
 
   double cpu_factor_, cpu_mark_ = 0, added_ = 0;
+  std::size_t num_calls_ = 0;
   RankTrace trace_;
 };
 

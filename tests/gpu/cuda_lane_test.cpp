@@ -112,14 +112,8 @@ TEST_F(CudaLaneTest, AGroupOfSomeRanksUsesTheirGpus) {
 // The time-out of the options is that of every group, not of the world alone.
 TEST_F(CudaLaneTest, ALaterGroupHasTheTimeoutOfTheOptions) {
   const auto done = launch("even_group", 4, {{"FAKE_CUDA_FAULTS", "hang_collective=1@2"}});
-  EXPECT_EQ(done.exit_code, 1);
+  EXPECT_THAT(done.exit_code, ::testing::AnyOf(1, 3));  // 3: the others have waited longest, in another group
   EXPECT_THAT(done.error, HasSubstr("Timeout(ms)=5000")) << all_of(done);
-}
-
-TEST_F(CudaLaneTest, RanksThatDisagreeEndWithAnError) {
-  const auto done = launch("disagree");
-  EXPECT_EQ(done.exit_code, 1);
-  EXPECT_THAT(done.error, AllOf(HasSubstr("error: rank "), Not(HasSubstr("SIGABRT"))));
 }
 
 TEST_F(CudaLaneTest, WhatNcclLacksIsAnErrorBeforeTheCall) {
@@ -130,6 +124,41 @@ TEST_F(CudaLaneTest, WhatNcclLacksIsAnErrorBeforeTheCall) {
     EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "all_reduce: Gloo and NCCL do not reduce int16"));
     EXPECT_THAT(done.output, HasSubstr(std::string(rank) + "send: got tag 3, but NCCL"));
   }
+}
+
+// --- the record of calls --------------------------------------------------------------------------------------------
+
+TEST_F(CudaLaneTest, CallsThatDifferAreNamedBeforeBytesMove) {
+  const auto done = launch("disagree");
+  EXPECT_EQ(done.exit_code, 3) << all_of(done);
+  EXPECT_THAT(done.error, AllOf(HasSubstr("of group world: the ranks' calls differ"),
+                                HasSubstr("rank 0: all_reduce(sum, float32 [1])"),
+                                HasSubstr("rank 1: all_reduce(sum, float32 [2])"), HasSubstr("gpu_program.cpp:"),
+                                Not(HasSubstr("SIGABRT"))));
+  EXPECT_THAT(calls(0, "disagree"), IsEmpty());
+}
+
+TEST_F(CudaLaneTest, ATensorOnTheCpuIsAnotherCall) {
+  const auto done = launch("on_the_cpu");
+  EXPECT_EQ(done.exit_code, 3) << all_of(done);
+  EXPECT_THAT(done.error, AllOf(HasSubstr("rank 0: all_reduce(sum, float32 [4]) on a GPU"),
+                                HasSubstr("rank 1: all_reduce(sum, float32 [4]) on the CPU")));
+}
+
+// The host of rank 0 does not wait, or waits for its GPU, which nobody sees.
+TEST_F(CudaLaneTest, ARankThatHasEndedWhileAGpuWaitsForItIsNamed) {
+  const auto done = launch("leave");
+  EXPECT_EQ(done.exit_code, 3) << all_of(done);
+  EXPECT_THAT(done.error,
+              AllOf(HasSubstr("hang: "), HasSubstr("missing: rank 1 has ended its program, before any collective")));
+}
+
+TEST_F(CudaLaneTest, ALateRankIsSuspectedAndLives) {
+  const auto done = run({bin("accel"), "launch", "--multi_gpu", "--num_processes", "2", "--hang-seconds", "1.5",
+                         bin("gpu_program"), "late"});
+  EXPECT_EQ(done.exit_code, 0) << all_of(done);
+  EXPECT_THAT(done.error,
+              AllOf(HasSubstr("rank 0 has waited for"), HasSubstr("rank 1 is running"), HasSubstr("it sleeps")));
 }
 
 // --- data -----------------------------------------------------------------------------------------------------------

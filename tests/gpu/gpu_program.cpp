@@ -12,8 +12,11 @@
 #include <accel/optim.hpp>
 #include <accel/sync_batch_norm.hpp>
 #include <algorithm>
+#include <chrono>
+#include <functional>
 #include <iostream>
 #include <map>
+#include <thread>
 
 #include "tests/support/fake_cuda/journal.hpp"
 
@@ -236,6 +239,27 @@ void disagree() {
   value.cpu();
 }
 
+// Rank 1 does something else than rank 0, which sums on its GPU and reads the sum.
+void sum_while_rank_1(const std::function<void(const accel::Group& world)>& act) {
+  accel::Accelerator accelerator;
+  const auto& world = accel::current_rank().world;
+  if (accelerator.process_index() == 1) return act(world);
+  auto value = torch::ones({4}, accelerator.device());
+  world.all_reduce(value).wait();
+  value.cpu();
+}
+
+void sum_late(const accel::Group& world) {
+  std::this_thread::sleep_for(std::chrono::seconds(4));
+  auto value = torch::ones({4}, accel::current_rank().device);
+  world.all_reduce(value).wait();
+}
+
+void sum_on_the_cpu(const accel::Group& world) {
+  auto value = torch::ones({4});
+  world.all_reduce(value).wait();
+}
+
 void exchange_objects() {
   accel::Accelerator accelerator;
   const auto names =
@@ -338,6 +362,9 @@ int run(int argc, char** argv) {
       {"free", free_all},
       {"synchronize", synchronize_generators},
       {"disagree", disagree},
+      {"leave", [] { sum_while_rank_1([](auto&) {}); }},
+      {"late", [] { sum_while_rank_1(sum_late); }},
+      {"on_the_cpu", [] { sum_while_rank_1(sum_on_the_cpu); }},
       {"objects", exchange_objects},
       {"reduce", reduce_on_gpu},
       {"unsupported", call_what_nccl_lacks},

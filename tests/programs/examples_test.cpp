@@ -158,7 +158,7 @@ class Examples : public ::testing::Environment {
     // Those with several programs come first, so that none of them is built alone at the end.
     for (const auto* name :
          {"training_options", "own_law", "unit_tests", "from_libtorch", "quick_start", "stream", "resume", "sources",
-          "parquet", "sharded", "parallel", "pipeline", "large_model", "launcher", "guide"})
+          "parquet", "sharded", "parallel", "pipeline", "elastic", "large_model", "launcher", "guide"})
       examples.push_back({name, {kSameCompiler, "-DCMAKE_PROJECT_INCLUDE=" + use}});
     expect_built(examples);
   }
@@ -219,6 +219,15 @@ TEST(PipelineExampleTest, StagesOnSimulatedAndRealRanksEndWithTheSameLoss) {
   const auto processes = run_processes("pipeline/train", {pp, "zbv"});
   for (const auto& rank : processes) EXPECT_EQ(rank.exit_code, 0) << rank.error;
   EXPECT_EQ(processes[0].output, simulated.output);
+}
+
+TEST(ElasticExampleTest, AnyNumberOfRanksPrintsTheSameBits) {
+  const auto alone = simulate("elastic/train", 1);
+  EXPECT_EQ(alone.exit_code, 0) << alone.error;
+  for (const int ranks : {3, 8}) EXPECT_EQ(simulate("elastic/train", ranks).output, alone.output);
+  const auto processes = run_processes("elastic/train");
+  for (const auto& rank : processes) EXPECT_EQ(rank.exit_code, 0) << rank.error;
+  EXPECT_EQ(processes[0].output, alone.output);
 }
 
 // The installed completion files must equal what the program prints, or new commands would not be completed.
@@ -313,7 +322,7 @@ TEST(LauncherTest, AFunctionRunsOnProcessesAndOnSimulatedRanksWithTheSameBits) {
 constexpr const char* kToTheEnd = "1000";
 
 fs::path empty_folder(const std::string& name) {
-  auto folder = work_folder() / name;
+  auto folder = work_folder() / "states" / name;  // beside no built example
   fs::remove_all(folder);
   fs::create_directories(folder);
   return folder;

@@ -38,7 +38,9 @@ TEST_F(LayoutsTest, EveryLayoutIsRankedOrHasAReason) {
     before = layout["step_seconds"];
     std::int64_t sum = 0;
     for (const auto& [kind, bytes] : layout["memory"].items()) sum += bytes.get<std::int64_t>();
-    EXPECT_EQ(layout["memory_bytes"], sum);
+    // The kinds have their peaks at different times, and scratch memory is of no kind.
+    EXPECT_GT(layout["memory_bytes"].get<double>(), 0.5 * static_cast<double>(sum));
+    EXPECT_LT(layout["memory_bytes"].get<double>(), 1.5 * static_cast<double>(sum));
   }
   EXPECT_THAT(fitting,
               ::testing::UnorderedElementsAre("dp_replicate 4", "dp_shard 4", "cp 4", "sp 4", "tp 4",
@@ -121,10 +123,40 @@ TEST_F(LayoutsTest, AModelWithoutDividedLayersHasDataParallelLayoutsOnly) {
                     HasSubstr("tp_size 2, and no layer of the model is divided")));
 }
 
+// A program of the user: its layouts come through the environment.
+TEST_F(LayoutsTest, AProgramIsRankedAndItsCommandRuns) {
+  const auto run = layouts({"--ranks", "4", "--network", network(), "--axes", "dp_replicate,tp", "--json", "--",
+                            bin("proved_training"), "none"});
+  ASSERT_EQ(run.exit_code, 0) << run.error;
+  const auto json = Json::parse(run.output);
+  std::vector<std::string> fitting;
+  for (const auto& layout : json["layouts"]) {
+    fitting.push_back(layout["layout"]);
+    EXPECT_GT(layout["step_seconds"].get<double>(), layout["compute_seconds"].get<double>());
+    EXPECT_GT(layout["memory_bytes"].get<std::int64_t>(), 0);
+  }
+  EXPECT_THAT(fitting, ::testing::UnorderedElementsAre("dp_replicate 4", "dp_replicate 2 x tp 2", "tp 4"));
+  auto command = json["command"].get<std::string>();
+  const auto at = command.find("sim-run ");
+  ASSERT_NE(at, std::string::npos) << command;
+  const auto again = run_command({"/bin/sh", "-c", command.replace(at, 7, bin("sim-run"))});
+  EXPECT_EQ(again.exit_code, 0) << again.error;
+}
+
+TEST_F(LayoutsTest, TheErrorOfAProgramIsTheReason) {
+  const auto run =
+      layouts({"--ranks", "3", "--network", network(), "--axes", "tp", "--", bin("proved_training"), "none"});
+  EXPECT_EQ(run.exit_code, 1) << run.output;
+  EXPECT_THAT(run.output,
+              AllOf(HasSubstr("0 layouts fit, 1 do not fit"), HasSubstr("does not divide into 3 equal parts")));
+}
+
 TEST_F(LayoutsTest, WrongUsageIsRefusedWithAllProblems) {
   expect_refused(layouts({"--ranks", "0", "--report", "/dev/null/page"}),
                  AllOf(HasSubstr("--ranks: 0 ranks"), HasSubstr("--network: missing"), HasSubstr("--report"),
-                       HasSubstr("expected an experiment file")));
+                       HasSubstr("expected an experiment file or `-- PROGRAM")));
+  expect_refused(layouts({"--ranks", "4", "--network", network(), "--set", "epochs=1", "--", "python3", "train.py"}),
+                 AllOf(HasSubstr("not one in Python"), HasSubstr("only experiments support these options")));
   expect_refused(layouts({"--ranks", "64", "--network", network(), bad("task: nothing\n")}),
                  AllOf(HasSubstr("the topology holds 8 ranks, but there are 64"), HasSubstr("bad.yaml:1: task")));
 }

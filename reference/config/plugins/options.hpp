@@ -204,4 +204,9 @@ struct AcceleratorOptions {
 /// Reports plugins that exclude each other. `resolve` reports the problems of a single plugin.
 std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options);
 
+/// Of Accelerator::elastic.
+struct ElasticOptions {
+  int logical_ranks = 0;  ///< required; at least one for each rank
+};
+
 }  // namespace accel

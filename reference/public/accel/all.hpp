@@ -4,6 +4,7 @@
 /// `<accel/pipeline.hpp>` and `<accel/sync_batch_norm.hpp>`.
 #include <accel/accel.hpp>
 #include <accel/checkpoint.hpp>
+#include <accel/elastic.hpp>
 #include <accel/offload.hpp>
 #include <accel/optim.hpp>
 #include <accel/sources.hpp>

@@ -76,7 +76,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
     }
   });
   app.add_flag_callback("--list-checks", list_checks, "Print the checks of a run with their levels, and end");
-  // Not in the help: `sim-run compare` and `sim-run prove` pass them.
+  // Not in the help: other commands of sim-run pass them.
   app.add_option("--record", options.record.folder)->group("");
   app.add_flag("--record-tensors", options.record.tensors)->group("");
   app.add_flag("--record-values", options.record.values)->group("");
@@ -86,6 +86,7 @@ void add_run_options(CLI::App& app, RunOptions& options) {
   app.add_option("--record-disturb", options.record.disturb)->group("");
   app.add_option("--points", options.points)->group("");
   app.add_option("--record-steps", options.record.max_steps)->group("");
+  app.add_option("--record-costs", options.record.costs)->group("");
 }
 
 // The limits differ: simulated ranks are threads and limited by the engine, real ones are processes of the launcher.

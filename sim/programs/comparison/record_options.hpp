@@ -6,7 +6,7 @@
 
 namespace accel::programs {
 
-/// What a run records about its ranks, for `sim-run compare`.
+/// What a run records about its ranks, for other commands of sim-run.
 struct RecordOptions {
   std::string folder = {};  ///< existing; "" to record nothing
   bool tensors = false;     ///< also module outputs, input gradients, and each parameter
@@ -18,6 +18,8 @@ struct RecordOptions {
   std::int64_t seed = 0;                       ///< of generators that the program does not seed, in Python
   std::string disturb = {};                    ///< "nan" or "zero": the loss of the last rank in its second micro-batch
   std::optional<std::int64_t> max_steps = {};  ///< ends a user program after this many micro-batches
+  /// A file: instead of all ranks of a user program, only rank 0 runs, for its costs. See rank_costs.hpp.
+  std::string costs = {};
 };
 
 }  // namespace accel::programs

@@ -12,11 +12,14 @@
 
 #include "reference/config/environment.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/mesh/mesh.hpp"
 #include "reference/run.hpp"
 #include "sim/programs/comparison/recorder.hpp"
 #include "sim/programs/entry/process_rank.hpp"
 #include "sim/programs/entry/real_rank.hpp"
+#include "sim/programs/layouts/rank_costs.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
+#include "sim/programs/rehearsal/output_files.hpp"
 #include "sim/programs/rehearsal/report_run.hpp"
 #include "sim/programs/rehearsal/sim_request.hpp"
 #include "sim/programs/rehearsal/thread_ranks.hpp"
@@ -102,6 +105,17 @@ int code_of(const std::function<int()>& train) {
   }
 }
 
+// For `sim-run layouts`: the environment has the layout.
+int run_first_rank(const SimRequest& request, const std::function<int()>& train) {
+  const auto tensor_parallel = environment_int({mesh_axes()[kTensorAxis].variable}).value_or(1);
+  auto network = sim::Network::load(request.rehearsal.network);
+  const auto costs = programs::rank_costs({request.ranks, /*needs_divided_layers=*/tensor_parallel > 1}, network,
+                                          [&](RankContext&) { train(); });
+  programs::write_text(request.record.costs, programs::to_json(costs));
+  programs::acknowledge_end(request);
+  return programs::kSuccess;
+}
+
 int run_requested(const SimRequest& request, const std::function<int()>& train) {
   programs::acknowledge(request);
   const auto problem = programs::problem_of_map_cuda(request.rehearsal);
@@ -113,6 +127,7 @@ int run_requested(const SimRequest& request, const std::function<int()>& train) 
     if (code != 0) throw Error(fmt::format("train returned {}; expected 0; throw an error to report a failure", code));
     return programs::kSuccess;
   };
+  if (!request.record.costs.empty()) return run_first_rank(request, checked_train);
   if (const auto simulated = programs::read_process_rank())
     return programs::run_process_rank(*simulated, request.record, checked_train);
   return request.backend == "sim" ? run_simulated(request, checked_train)

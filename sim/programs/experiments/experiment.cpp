@@ -63,6 +63,15 @@ TextGenerationConfig read_sample(YamlReader reader) {
   return sample;
 }
 
+ElasticOptions read_elastic(YamlReader reader) {
+  ElasticOptions elastic;
+  elastic.logical_ranks = reader.required<int>("logical_ranks", at_least_one);
+  if (reader.optional<int>("min_ranks"))
+    reader.problem("min_ranks", "a training does not survive the end of a rank yet; leave it out");
+  reader.finish_keys();
+  return elastic;
+}
+
 // Each task has its own keys. If the name is unknown, the keys of all tasks are accepted: reporting them as unknown
 // would bury the actual problem.
 void read_task(YamlReader& reader, Experiment& experiment) {
@@ -127,6 +136,21 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
   const auto& mesh = experiment.accelerator.parallelism_config;
   if (reader.has("pipeline") && !(mesh && mesh->pp_size > 1))
     reader.problem("pipeline", "has an effect with accelerator.parallelism_config.pp_size above 1 only");
+  auto elastic = reader.mapping("elastic");
+  if (reader.has("elastic")) {
+    experiment.elastic = read_elastic(std::move(elastic));
+    const auto& options = experiment.accelerator;
+    if (options.fsdp_plugin || options.deepspeed_plugin || options.megatron_lm_plugin || mesh)
+      reader.problem("elastic", "expected no plugin and no mesh: every rank holds the complete model");
+    if (micro_batches_of(options) != 1)
+      reader.problem("elastic", "expected no gradient accumulation; use more logical ranks");
+    if (options.splits()) reader.problem("elastic", "expected no split_batches: batch_size is that of a logical rank");
+    if (experiment.scheduler && experiment.scheduler->follows_metric())
+      reader.problem("elastic", "expected a schedule that follows no metric");
+    if (experiment.elastic->logical_ranks < num_ranks)
+      reader.problem("elastic", fmt::format("{} logical ranks for {} ranks; expected at least one for each",
+                                            experiment.elastic->logical_ranks, num_ranks));
+  }
   // Checked only if the file is otherwise valid: a missing batch_size would produce a second, meaningless message.
   if (experiment.accelerator.splits() && !problems.any()) {
     for (const auto& [key, size] :

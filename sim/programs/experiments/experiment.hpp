@@ -38,6 +38,7 @@ struct Experiment {
   std::optional<double> clip_grad_norm, clip_grad_value;  // applied in this order, in steps that synchronize gradients
   AcceleratorOptions accelerator;
   PipelineOptions pipeline;                    // with pp_size above 1
+  std::optional<ElasticOptions> elastic;       // train in steps of logical ranks
   std::optional<TextGenerationConfig> sample;  // char_gpt
 };
 

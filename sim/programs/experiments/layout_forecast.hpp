@@ -9,17 +9,18 @@
 #include "sim/network/network.hpp"
 #include "sim/programs/experiments/experiment.hpp"
 #include "sim/programs/experiments/task.hpp"
+#include "sim/programs/layouts/rank_costs.hpp"
 
 namespace accel::programs {
 
 /// What an experiment costs under a mesh of ranks.
 struct LayoutForecast {
   ParallelismConfig layout = {};
-  std::string problem = {};                                       ///< why the layout does not fit; "" if it does
-  double step_seconds = 0, compute_seconds = 0;                   ///< of an optimizer step
-  std::vector<std::pair<std::string, std::int64_t>> memory = {};  ///< of a rank, in bytes by kind
-
-  [[nodiscard]] std::int64_t memory_bytes() const;
+  std::string problem = {};  ///< why the layout does not fit; "" if it does
+  std::string command = {};  ///< for a shell: runs the layout on all ranks
+  RankCosts costs = {};
+  /// The peaks of the kinds of the memory account, which need not come at one time; none for a user program.
+  std::vector<std::pair<std::string, std::int64_t>> memory = {};
 };
 
 /// Predicts step time and memory per rank of an experiment under meshes, without running all ranks.
@@ -27,9 +28,8 @@ struct LayoutForecast {
 ///     LayoutForecaster forecast("char_gpt.yaml", {}, /*num_ranks=*/64, "infiniband_400g.yaml");
 ///     const auto costs = forecast({.dp_replicate_size = 16, .tp_size = 4});
 ///
-/// Runs rank 0 for three optimizer steps, with fake peers (sim/backend/first_rank.hpp), and prices its calls on the
-/// network for all ranks. All layouts compute the same samples per step: the experiment's batch size is per rank, and
-/// batches of all ranks are split. Thread rule: one thread at a time.
+/// See rank_costs. All layouts compute the same samples per step: the experiment's batch size is per rank, and batches
+/// of all ranks are split. Thread rule: one thread at a time.
 class LayoutForecaster {
  public:
   /// Throws ConfigError with all problems of the files.

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "reference/accelerator/accelerator.hpp"
+#include "reference/accelerator/elastic_run.hpp"
 #include "reference/checkpoint/checkpoint_folder.hpp"
 #include "reference/checkpoint/module_state.hpp"
 #include "reference/context_parallel/shard_sequence.hpp"
@@ -167,6 +168,12 @@ std::vector<std::int64_t> project_checkpoints(Files& files, const std::string& p
 
 namespace {
 
+// As AcceleratedScheduler::has_ended.
+bool has_ended(const LRScheduler& schedule) {
+  const auto total = schedule.total_steps();
+  return total && schedule.step_count() > *total;
+}
+
 // Net: models::Model, or PipelineModel.
 template <typename Net>
 void train_net(Accelerator& accelerator, const Experiment& experiment, const Task& task, const TrainOptions& options,
@@ -183,7 +190,7 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
   auto [model, optimizer, train_batches, eval_batches] =
       accelerator.prepare(net, *plain_optimizer, train_loader, eval_loader);
   std::optional<AcceleratedScheduler> scheduler;
-  if (plain_scheduler) scheduler = accelerator.prepare(*plain_scheduler);
+  if (plain_scheduler && !experiment.elastic) scheduler = accelerator.prepare(*plain_scheduler);
   const auto parameters = model.parameters();
   const models::SequenceParts parts(accelerator.mesh());
   const auto own_positions = [&](const TaskDataset::Batch& batch) {
@@ -200,8 +207,13 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
     accelerator.load_state(options.resume);
   }
 
-  const auto total_steps = std::min(experiment.max_steps.value_or(experiment.epochs * train_batches.size()),
-                                    experiment.epochs * train_batches.size());
+  const auto rows_of_step = experiment.batch_size * (experiment.elastic ? experiment.elastic->logical_ranks : 1);
+  const auto num_samples = static_cast<std::int64_t>(task.train.size());
+  const auto steps_per_epoch = !experiment.elastic
+                                   ? train_batches.size()
+                                   : (num_samples + (experiment.drop_last ? 0 : rows_of_step - 1)) / rows_of_step;
+  const auto total_steps =
+      std::min(experiment.max_steps.value_or(experiment.epochs * steps_per_epoch), experiment.epochs * steps_per_epoch);
   const auto initial_steps = course.steps;
   Progress progress(accelerator.is_main_process() ? options.progress_descriptor : -1, total_steps - initial_steps);
   const auto done = [&] { return experiment.max_steps && course.steps >= *experiment.max_steps; };
@@ -266,22 +278,56 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
     optimizer.zero_grad();
     return loss;
   };
+  const auto note_step = [&](const at::Tensor& loss, std::int64_t samples) {
+    if (options.trace) {
+      result.trace.push_back(
+          fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
+                      context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), samples,
+                      accelerator.sync_gradients(), optimizer.lr()));
+    }
+    if (options.keeps_losses) result.losses.push_back(loss.item<double>());
+    ++course.steps;
+    ++result.steps;
+    result.samples += samples;
+  };
+  // Steps of logical ranks. A schedule counts the batches of all of them.
+  std::optional<ElasticRun::Steps<TaskDataset, DefaultCollate>> elastic_steps;
+  const auto train_elastic_epoch = [&](ElasticRun& run) {
+    if (!elastic_steps) elastic_steps.emplace(run.steps(train_loader, experiment.epochs));
+    const auto started = std::chrono::steady_clock::now();
+    at::Tensor loss;
+    for (auto& step : *elastic_steps) {
+      if (step.epoch() != course.epoch) break;
+      const auto loss_of_batch = [&](const TaskDataset::Batch& batch) {
+        const auto& [inputs, targets] = batch;
+        return loss_of(inputs, targets);
+      };
+      loss = step.update(loss_of_batch, [&] {
+        if (experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
+        if (experiment.clip_grad_value) accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
+        optimizer.step();
+        // As a prepared schedule on as many ranks.
+        const bool advances = plain_scheduler && !accelerator.optimizer_step_was_skipped();
+        for (int count = 0; advances && count < run.logical_ranks() && !has_ended(*plain_scheduler); ++count)
+          plain_scheduler->step();
+        optimizer.zero_grad();
+      });
+      note_step(loss, run.shards().size() * experiment.batch_size);
+      if (progress.is_due())
+        progress.show(result.steps * run.logical_ranks() * experiment.batch_size, loss.item<double>());
+      progress.step();
+      if (done()) break;
+    }
+    if (loss.defined()) result.loss = loss.item<double>();
+    result.seconds += seconds_since(started);
+  };
   const auto train_epoch = [&] {
     at::Tensor loss;
     auto started = std::chrono::steady_clock::now();
     for (auto& batch : train_batches) {
       const auto [inputs, targets] = own_positions(batch);
       loss = take_step(inputs, targets);
-      if (options.trace) {
-        result.trace.push_back(
-            fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
-                        context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), targets.size(0),
-                        accelerator.sync_gradients(), optimizer.lr()));
-      }
-      if (options.keeps_losses) result.losses.push_back(loss.item<double>());
-      ++course.steps;
-      ++result.steps;
-      result.samples += targets.size(0);
+      note_step(loss, targets.size(0));
       // Benchmarks do not time the first steps, which allocate memory and open connections.
       if (result.steps == options.warm_up_steps) {
         wait_for(context.device);
@@ -304,32 +350,45 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
   // Checkpoints are saved during the training part of an epoch, so a resumed run still has to evaluate that epoch, even
   // if max_steps has been reached.
   bool is_resumed = goes_on || !options.resume.empty();
-  for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
-    is_resumed = false;
-    model->train();
-    if (!done()) train_epoch();
-    model->eval();
-    const c10::NoGradGuard no_grad;
-    // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
-    // once.
-    result.eval_correct = result.eval_samples = 0;
-    for (auto& batch : eval_batches) {
-      const auto [inputs, targets] = own_positions(batch);
-      const auto [predictions, expected] =
-          accelerator.gather_for_metrics(std::tuple(logits_of(model, inputs).argmax(-1), targets));
-      result.eval_correct += (predictions == expected).sum().template item<std::int64_t>();
-      result.eval_samples += expected.numel();
+  const auto run_epochs = [&](ElasticRun* elastic) {
+    for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
+      is_resumed = false;
+      model->train();
+      if (!done() && elastic != nullptr)
+        train_elastic_epoch(*elastic);
+      else if (!done())
+        train_epoch();
+      model->eval();
+      const c10::NoGradGuard no_grad;
+      // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
+      // once.
+      result.eval_correct = result.eval_samples = 0;
+      for (auto& batch : eval_batches) {
+        const auto [inputs, targets] = own_positions(batch);
+        const auto [predictions, expected] =
+            accelerator.gather_for_metrics(std::tuple(logits_of(model, inputs).argmax(-1), targets));
+        result.eval_correct += (predictions == expected).sum().template item<std::int64_t>();
+        result.eval_samples += expected.numel();
+      }
+      if (parts.size() > 1) {
+        auto counts = at::tensor(std::vector<std::int64_t>{result.eval_correct, result.eval_samples});
+        parts.group().all_reduce(counts).wait();
+        result.eval_correct = counts[0].item<std::int64_t>();
+        result.eval_samples = counts[1].item<std::int64_t>();
+      }
+      if (options.trace) {
+        result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})",
+                                           context.rank, course.epoch, result.eval_correct, result.eval_samples));
+      }
     }
-    if (parts.size() > 1) {
-      auto counts = at::tensor(std::vector<std::int64_t>{result.eval_correct, result.eval_samples});
-      parts.group().all_reduce(counts).wait();
-      result.eval_correct = counts[0].item<std::int64_t>();
-      result.eval_samples = counts[1].item<std::int64_t>();
-    }
-    if (options.trace) {
-      result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})",
-                                         context.rank, course.epoch, result.eval_correct, result.eval_samples));
-    }
+  };
+  if constexpr (!kIsPipeline) {
+    if (experiment.elastic)
+      accelerator.elastic(*experiment.elastic, [&](ElasticRun& run) { run_epochs(&run); });
+    else
+      run_epochs(nullptr);
+  } else {
+    run_epochs(nullptr);
   }
   result.is_sharded = model.parallel_model()->is_sharded();
   // A model that is divided over ranks writes with a complete copy: text has contexts of any length.
@@ -364,6 +423,8 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
 
 void train_experiment(RankContext& context, const Experiment& experiment, const Task& task, const TrainOptions& options,
                       RankResult& result) {
+  check_config(!experiment.elastic || (!options.save_every && options.resume.empty() && !options.capture_after),
+               "elastic: expected no --save-every, --resume or captured step: the place in the data is not saved yet");
   result = {};  // a rank that is restarted in the same process must not add to its first attempt
   Accelerator accelerator(with_checkpoints(experiment.accelerator, options), context);
   set_seed(experiment.seed);

@@ -35,6 +35,7 @@ void for_each_field(Request& request, Visit&& visit) {
   visit(Field{"record_seed"}, request.record.seed);
   visit(Field{"record_disturb"}, request.record.disturb);
   visit(Field{"record_steps"}, request.record.max_steps);
+  visit(Field{"record_costs"}, request.record.costs);
   visit(Field{"acknowledge"}, request.acknowledge);
   for_each_option([&](const RehearsalOption& option, auto member) {
     const auto key = option.key();
@@ -91,6 +92,7 @@ std::string to_json(const SimRequest& request) {
   if (request.record.seed != 0) json["record_seed"] = request.record.seed;
   if (!request.record.disturb.empty()) json["record_disturb"] = request.record.disturb;
   if (request.record.max_steps) json["record_steps"] = *request.record.max_steps;
+  if (!request.record.costs.empty()) json["record_costs"] = absolute(request.record.costs);
   if (request.acknowledge) json["acknowledge"] = *request.acknowledge;
   return json.dump(-1, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }

@@ -5,7 +5,6 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +12,6 @@
 #include <limits>
 
 #include "reference/core/device.hpp"
-#include "sim/predict/hardware.hpp"
 
 namespace accel::programs {
 namespace {
@@ -22,10 +20,6 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kBatchSeconds = 0.1;
 constexpr int kTimedBatches = 5;
-
-// Of the training steps of reports/predicted_runs.md over the best of a benchmark: 0.74 / 0.87 on A100, 0.665 / 0.80 on
-// H100. Power limits and real data cause it.
-constexpr double kTrainingShare = 0.84;
 
 double seconds_of_batch(c10::Device device, int calls, const std::function<void()>& call) {
   wait_for(device);
@@ -83,19 +77,6 @@ DeviceRates measure_device(c10::Device device) {
   return {.matmul_flops_per_second = best_matmul(device),
           .memory_bytes_per_second = copy_rate(device),
           .kernel_seconds = seconds_of(device, [&] { number.add_(1); })};
-}
-
-std::string hardware_file(const std::string& gpu, const DeviceRates& rates) {
-  const auto shipped = predict::default_hardware();
-  return fmt::format(
-      "# Measured by sim-calibrate --gpu, for sim-run predict --hardware. matmul_share: of the peak, in products of a\n"
-      "# training step, which reach {} of the best product. memory_gb_per_s: that of which copies reach {:.2f}.\n"
-      "gpus:\n  {}: {{matmul_share: {:.4g}, memory_gb_per_s: {:.0f}}}\n"
-      "latencies: {{kernel: {:.2e}}}\n",
-      kTrainingShare, shipped.efficiency.memory, gpu,
-      rates.matmul_flops_per_second * kTrainingShare / shipped.gpu(gpu).flops_bf16,
-      rates.memory_bytes_per_second / shipped.efficiency.memory / 1e9,
-      std::max(0.0, rates.kernel_seconds - shipped.latencies.kernel_gap));
 }
 
 }  // namespace accel::programs

@@ -7,7 +7,6 @@
 /// Measures what one device reaches, for the constants of `sim-run predict`.
 ///
 ///     const auto rates = measure_device(c10::Device(c10::kCUDA));
-///     std::cout << hardware_file("h100_sxm5_80", rates);
 ///
 /// Thread rule: one call at a time; nothing else may use the device.
 namespace accel::programs {
@@ -20,8 +19,5 @@ struct DeviceRates {
 
 /// Takes about 5 s.
 [[nodiscard]] DeviceRates measure_device(c10::Device device);
-
-/// A part of a hardware file for a GPU of the shipped one. Throws ArgumentError for another name.
-[[nodiscard]] std::string hardware_file(const std::string& gpu, const DeviceRates& rates);
 
 }  // namespace accel::programs

@@ -1,5 +1,6 @@
 // sim-calibrate: measures all-reduces of real Gloo processes on this machine, fits the costs of a network to some of
-// them, reports how well the fit predicts the others, and writes a network file.
+// them, reports how well the fit predicts the others, and writes a network file. With --gpu it measures a GPU, and the
+// collectives between GPUs, for a hardware file.
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Device.h>
 #include <fmt/format.h>
@@ -21,8 +22,9 @@
 #include "sim/programs/command_line/command_line.hpp"
 #include "sim/programs/rehearsal/exit_code.hpp"
 #include "sim/programs/rehearsal/output_files.hpp"
+#include "sim/programs/sim_calibrate/collective_rates.hpp"
+#include "sim/programs/sim_calibrate/collective_timing.hpp"
 #include "sim/programs/sim_calibrate/device_timing.hpp"
-#include "sim/programs/sim_calibrate/gloo_timing.hpp"
 
 namespace accel::programs {
 namespace {
@@ -35,7 +37,8 @@ struct Arguments {
   int repeats = 5;
   std::vector<int> oversubscribed;
   std::string gpu, device = "cuda";
-  bool is_worker = false;
+  std::optional<int> ranks;             // with --gpu
+  std::string calls, backend = "gloo";  // of a worker
 };
 
 // --- the measurements of all group sizes -----------------------------------------------------------------------------
@@ -61,15 +64,31 @@ struct Measured {
   }
 };
 
+struct TimedSize {
+  std::int64_t bytes = 0;
+  bool is_fitted = false;  // else held out, to judge the fit
+};
+
+// Sizes from 4 bytes to 16 MiB. From 1 KiB the fitted ones are a factor of 4 apart, with the held-out ones between
+// them: the model is used to interpolate.
+std::vector<TimedSize> timed_sizes() {
+  std::vector<TimedSize> all = {{4, true}};
+  bool is_fitted = true;
+  for (std::int64_t bytes = 1 << 10; bytes <= 16 << 20; bytes *= 2, is_fitted = !is_fitted)
+    all.push_back({bytes, is_fitted});
+  return all;
+}
+
 // Progress goes to standard error: the table on standard output can be redirected.
 std::vector<Measured> measure_group(int num_ranks, bool fits, int repeats) {
   std::cerr << fmt::format("measuring {} processes ...", num_ranks) << std::endl;
-  const auto seconds = time_all_reduces(num_ranks, repeats);
+  const auto sizes = timed_sizes();
+  std::vector<TimedCall> calls;
+  for (const auto& size : sizes) calls.push_back({.bytes = size.bytes});
+  const auto seconds = time_calls(calls, {.num_ranks = num_ranks, .repeats = repeats});
   std::vector<Measured> all;
-  for (std::size_t index = 0; index < seconds.size(); ++index) {
-    const auto size = timed_sizes()[index];
-    all.push_back({num_ranks, size.bytes, fits && size.is_fitted, seconds[index]});
-  }
+  for (std::size_t index = 0; index < sizes.size(); ++index)
+    all.push_back({num_ranks, sizes[index].bytes, fits && sizes[index].is_fitted, seconds[index]});
   return all;
 }
 
@@ -200,8 +219,21 @@ int calibrate_gpu(const Arguments& arguments) {
   for (const auto& [name, gpu] : predict::default_hardware().gpus) names.push_back(name);
   check_config(std::find(names.begin(), names.end(), arguments.gpu) != names.end(), "--gpu {}: expected one of {}",
                arguments.gpu, listed(names, ", "));
+  const int num_gpus = at::detail::getCUDAHooks().deviceCount();
+  check_config(device.is_cpu() || arguments.ranks.value_or(1) <= num_gpus,
+               "--ranks {}: expected at most {}, the GPUs that CUDA finds on this machine", arguments.ranks.value_or(1),
+               num_gpus);
+  check_config(!arguments.ranks || !device.has_index(),
+               "--device {}: --ranks measures GPUs 0 to {}; leave out the index", arguments.device,
+               arguments.ranks.value_or(1) - 1);
   std::cerr << fmt::format("measuring {} ...", device.str()) << std::endl;
-  const auto file = hardware_file(arguments.gpu, measure_device(device));
+  const auto rates = measure_device(device);
+  CollectiveRates collectives;
+  if (arguments.ranks) {
+    std::cerr << fmt::format("measuring collectives of {} ranks ...", *arguments.ranks) << std::endl;
+    collectives = measure_collectives(*arguments.ranks, device.type(), arguments.repeats);
+  }
+  const auto file = hardware_file(arguments.gpu, rates, collectives);
   if (arguments.out.empty())
     std::cout << file << std::flush;
   else
@@ -213,11 +245,16 @@ int run_main(int argc, char** argv) {
   Arguments arguments;
   CLI::App app(
       "Measures Gloo all-reduces among processes of this machine, and fits the costs of a network file to them; or, "
-      "with "
-      "--gpu, what one GPU reaches, for a hardware file of sim-run predict.",
+      "with --gpu, what one GPU reaches, and with --ranks what NCCL reaches between GPUs, for a hardware file of "
+      "sim-run predict.",
       "sim-calibrate");
   app.add_option("--out", arguments.out, "Write the network file, or the hardware file, here");
-  app.add_option("--gpu", arguments.gpu, "Measure one GPU, of this name in hardware.yaml, such as h100_sxm5_80");
+  auto* const gpu =
+      app.add_option("--gpu", arguments.gpu, "Measure one GPU, of this name in hardware.yaml, such as h100_sxm5_80");
+  app.add_option("--ranks", arguments.ranks,
+                 "With --gpu: also measure NCCL's collectives among this many GPUs of this machine (Gloo's for a CPU)")
+      ->check(CLI::Range(2, 64))
+      ->needs(gpu);
   app.add_option("--device", arguments.device, "With --gpu: cuda, cuda:1, or cpu to try the command")
       ->check([](const std::string& text) {
         static const std::regex kDevice("cuda(:[0-9]{1,2})?|cpu");
@@ -230,14 +267,15 @@ int run_main(int argc, char** argv) {
   app.add_option("--oversubscribed", arguments.oversubscribed,
                  "Also measure this many processes, more than there are cores; shown but not counted; repeatable")
       ->check(CLI::Range(2, 256));
-  app.add_flag("--worker", arguments.is_worker)->group("");
+  app.add_option("--worker", arguments.calls)->group("");
+  app.add_option("--backend", arguments.backend)->group("");
   try {
     if (const auto code = parse_command_line(app, argc, argv)) return *code;
     const auto problem = problem_of_output(arguments.out);
     check_config(problem.empty(), "--out: {}", problem);
     if (!arguments.gpu.empty()) return calibrate_gpu(arguments);
-    if (!arguments.is_worker) return calibrate(arguments);
-    run_timing_worker(arguments.repeats);
+    if (arguments.calls.empty()) return calibrate(arguments);
+    run_timing_worker(arguments.calls, arguments.backend, arguments.repeats);
     return kSuccess;
   } catch (const std::exception& error) {
     std::cerr << "sim-calibrate: " << message_of(error) << std::endl;

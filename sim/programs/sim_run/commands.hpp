@@ -58,8 +58,8 @@ int check_main(int argc, char** argv, const ExperimentFiles& experiments);
 /// not.
 int prove_main(int argc, char** argv, const ExperimentFiles& experiments);
 
-/// `sim-run layouts --ranks N --network FILE [options] EXPERIMENT.yaml`: predicts step time and memory per rank under
-/// every layout of a mesh. Returns the exit code: 0 if a layout fits, 1 if none does.
+/// `sim-run layouts --ranks N --network FILE [options] EXPERIMENT.yaml | -- PROGRAM [ARGS...]`: predicts step time and
+/// memory per rank under every layout of a mesh. Returns the exit code: 0 if a layout fits, 1 if none does.
 int layouts_main(int argc, char** argv);
 
 /// `sim-run pipeline --schedule NAME|FILE.csv [options]`: prints a pipeline schedule and proves it. Returns the exit

@@ -24,10 +24,10 @@ constexpr const char* kExplanation =
 // Layout, step, compute, exposed communication, memory.
 std::vector<std::string> cells_of(const LayoutRanking& ranking, std::size_t index) {
   const auto& forecast = ranking.layouts[index];
-  return {(ranking.is_best(index) ? "* " : "  ") + name_of(forecast.layout), seconds_text(forecast.step_seconds),
-          seconds_text(forecast.compute_seconds),
-          seconds_text(std::max(0.0, forecast.step_seconds - forecast.compute_seconds)),
-          bytes_text(static_cast<double>(forecast.memory_bytes()))};
+  return {(ranking.is_best(index) ? "* " : "  ") + name_of(forecast.layout), seconds_text(forecast.costs.step_seconds),
+          seconds_text(forecast.costs.compute_seconds),
+          seconds_text(std::max(0.0, forecast.costs.step_seconds - forecast.costs.compute_seconds)),
+          bytes_text(static_cast<double>(forecast.costs.memory_bytes))};
 }
 
 const std::vector<std::string> kColumns{"layout", "step", "compute", "exposed communication", "memory per rank"};
@@ -52,7 +52,7 @@ std::size_t LayoutRanking::num_unfit() const {
 
 bool LayoutRanking::is_best(std::size_t layout) const {
   const auto costs = [](const LayoutForecast& forecast) {
-    return std::pair(forecast.step_seconds, forecast.memory_bytes());
+    return std::pair(forecast.costs.step_seconds, forecast.costs.memory_bytes);
   };
   const auto own = costs(layouts[layout]);
   return std::none_of(layouts.begin(), layouts.end(), [&](const auto& other) {
@@ -70,8 +70,8 @@ LayoutRanking rank_layouts(std::vector<LayoutForecast> forecasts) {
       ranking.problems[forecast.problem].push_back(name_of(forecast.layout));
   }
   std::sort(ranking.layouts.begin(), ranking.layouts.end(), [](const auto& a, const auto& b) {
-    return std::tuple(a.step_seconds, a.memory_bytes(), name_of(a.layout)) <
-           std::tuple(b.step_seconds, b.memory_bytes(), name_of(b.layout));
+    return std::tuple(a.costs.step_seconds, a.costs.memory_bytes, name_of(a.layout)) <
+           std::tuple(b.costs.step_seconds, b.costs.memory_bytes, name_of(b.layout));
   });
   return ranking;
 }
@@ -84,26 +84,28 @@ std::string layouts_text(const LayoutRanking& ranking) {
   text += fmt::format("{}\n{}\n", kExplanation, count_line(ranking));
   for (const auto& [reason, layouts] : ranking.problems)
     text += fmt::format("{:>6}  {}\n", layouts.size(), reason.substr(0, reason.find('\n')));
-  if (!ranking.command.empty()) text += fmt::format("To run the first: {}\n", ranking.command);
+  if (!ranking.layouts.empty()) text += fmt::format("To run the first: {}\n", ranking.layouts.front().command);
   return text;
 }
 
 std::string layouts_json(const LayoutRanking& ranking) {
-  Json json{{"layouts", Json::array()}, {"problems", Json::array()}, {"command", ranking.command}};
+  Json json{{"layouts", Json::array()}, {"problems", Json::array()}};
+  json["command"] = ranking.layouts.empty() ? "" : ranking.layouts.front().command;
   for (std::size_t index = 0; index < ranking.layouts.size(); ++index) {
     const auto& forecast = ranking.layouts[index];
-    Json memory;
+    auto memory = Json::object();
     for (const auto& [kind, bytes] : forecast.memory) memory[kind] = bytes;
     json["layouts"].push_back({{"layout", name_of(forecast.layout)},
-                               {"step_seconds", forecast.step_seconds},
-                               {"compute_seconds", forecast.compute_seconds},
-                               {"memory_bytes", forecast.memory_bytes()},
+                               {"step_seconds", forecast.costs.step_seconds},
+                               {"compute_seconds", forecast.costs.compute_seconds},
+                               {"memory_bytes", forecast.costs.memory_bytes},
                                {"memory", memory},
-                               {"best", ranking.is_best(index)}});
+                               {"best", ranking.is_best(index)},
+                               {"command", forecast.command}});
   }
   for (const auto& [reason, layouts] : ranking.problems)
     json["problems"].push_back({{"reason", reason}, {"layouts", layouts}});
-  return json.dump(2) + "\n";
+  return json.dump(2, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace) + "\n";
 }
 
 std::string layouts_page(const LayoutRanking& ranking) {

@@ -10,12 +10,11 @@
 
 namespace accel::programs {
 
-/// The forecasts of an experiment under all layouts of some ranks.
+/// The forecasts of a program under all layouts of some ranks.
 struct LayoutRanking {
-  std::vector<std::pair<std::string, std::string>> facts = {};    ///< name and value: experiment, ranks, network
+  std::vector<std::pair<std::string, std::string>> facts = {};    ///< name and value: program, ranks, network
   std::vector<LayoutForecast> layouts = {};                       ///< those that fit, the fastest first
   std::map<std::string, std::vector<std::string>> problems = {};  ///< layouts that do not fit, by reason
-  std::string command = {};                                       ///< runs the first layout on all ranks; "" if none
 
   [[nodiscard]] std::size_t num_unfit() const;
   /// Whether no other layout is at least as good in both time and memory.

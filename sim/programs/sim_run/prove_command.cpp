@@ -21,6 +21,7 @@
 #include "sim/programs/rehearsal/rehearsal_options.hpp"
 #include "sim/programs/sim_run/commands.hpp"
 #include "sim/programs/sim_run/comparison_side.hpp"
+#include "sim/programs/sim_run/mesh_environment.hpp"
 #include "sim/programs/sim_run/python_proof.hpp"
 
 namespace accel::programs {
@@ -82,14 +83,6 @@ std::vector<std::string> problems_of(const ProveArguments& arguments) {
   if (auto problem = problem_of_map_cuda(rehearsal); !is_python_program(arguments.command) && !problem.empty())
     problems.push_back(std::move(problem));
   return problems;
-}
-
-// The mesh reaches the Accelerator through the environment, as from `accel launch`. Batches are split, so that every
-// layout reads the same samples per step.
-std::vector<std::string> environment_of(const ParallelismConfig& layout) {
-  std::vector<std::string> variables{"ACCELERATE_SPLIT_BATCHES=true", "ACCELERATE_USE_PARALLELISM_CONFIG=true"};
-  for (const auto& axis : mesh_axes()) variables.push_back(fmt::format("{}={}", axis.variable, layout.*axis.size));
-  return variables;
 }
 
 struct Outcome {

@@ -360,7 +360,8 @@ int run_main(int argc, char** argv) {
   try {
     if (argc > 1 && std::string(argv[1]) == "plan") return plan_main(argc - 1, argv + 1);
     if (argc > 1 && std::string(argv[1]) == "layouts") {
-      const bool is_described = std::any_of(argv + 2, argv + argc, describes_runs);
+      const auto dashes = std::find(argv + 2, argv + argc, std::string_view("--"));
+      const bool is_described = std::any_of(argv + 2, dashes, describes_runs);
       return is_described ? layout_search_main(argc - 1, argv + 1) : layouts_main(argc - 1, argv + 1);
     }
     if (const auto code = run_program_command(argc, argv, kExperimentFiles)) return *code;

@@ -8,7 +8,7 @@ import sys
 
 import simranks
 import pytest
-from conftest import PROGRAMS, results_of, run
+from conftest import PROGRAMS, results_of, run, run_real
 
 PROGRAM = PROGRAMS / "starts_ranks.py"
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3")
@@ -27,7 +27,7 @@ def simulate_program(name, folder, **more):
 
 
 def real(*words):
-    return run([sys.executable, *words], OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="true")
+    return run_real([sys.executable, *words])
 
 
 @pytest.mark.parametrize("name", ("spawn", "start_processes", "fork", "two_worlds", "debug_launcher"))

@@ -122,6 +122,8 @@ def test_a_mistake_is_named(tmp_path, mistake):
 def skip_unless_torch_divides(program):
     if program in ("dtensor", "accelerated") and TORCH < (2, 8):
         pytest.skip("torch 2.6 and before cannot run FSDP2 on CPUs")
+    if program == "dtensor" and TORCH < (2, 9):
+        pytest.skip("clip_grad_norm_ of torch 2.8 adds its 1e-6 to each rank's part of the norm, as prove finds")
 
 
 RIGHT = [
@@ -190,7 +192,9 @@ def test_a_hang_is_explained(tmp_path):
     assert "barrier" in results["dp_replicate 2"]["text"]
 
 
+@pytest.mark.skipif(TORCH < (2, 6), reason="Accelerate's FSDP 2 needs torch 2.6")
 def test_tensor_parallelism_of_accelerate_is_equal():
+    pytest.importorskip("transformers")
     results, code = prove(FOLDER / "accelerated.py", "--map-cuda", "--axes", "tp")
     assert (results["tp 4"]["verdict"], code) == ("equal", 0), results
 

@@ -14,4 +14,5 @@ def test_the_example_prints_what_is_shown(monkeypatch):
     simulated = simulate(8, PROGRAM)
     assert simulated.code == 0, simulated.error
     assert block["output"] and simulated.output.startswith(block["output"])
-    assert launch(8, PROGRAM).output.splitlines() == [line.removeprefix("[rank 0] ") for line in simulated.output.splitlines()]
+    printed = [line for line in launch(8, PROGRAM).output.splitlines() if not line.startswith("[Gloo]")]  # as torch 2.8 does
+    assert printed == [line.removeprefix("[rank 0] ") for line in simulated.output.splitlines()]

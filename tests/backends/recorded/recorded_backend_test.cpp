@@ -17,6 +17,7 @@ using recorder::JobReader;
 using recorder::JobRecord;
 using recorder::RankRecorder;
 using std::chrono::milliseconds;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 // Waits as `on_wait` says.
@@ -41,11 +42,29 @@ class ScriptedBackend : public CollectiveBackend {
   std::function<bool(milliseconds)> on_wait_;
 };
 
+// A GPU that notes what it waits for, and ends nothing.
+class StuckGpu : public recorder::GpuWaits {
+ public:
+  explicit StuckGpu(RankRecorder& recorder) : recorder_(recorder) {}
+  void begin(const RankRecorder::Begun& call) override { recorder_.set_gpu_wait(call.position); }
+
+ private:
+  RankRecorder& recorder_;
+};
+
 class RecordedBackendTest : public ::testing::Test {
  protected:
+  static recorder::GroupRecorder group_of(std::shared_ptr<RankRecorder> recorder, std::string_view name = "world") {
+    return recorder::GroupRecorder::create(std::move(recorder), name, std::vector{0, 1}).value();
+  }
   c10::intrusive_ptr<c10d::Backend> backend_of(int rank, std::function<bool(milliseconds)> on_wait) {
-    return recorder::recorded(c10::make_intrusive<ScriptedBackend>(rank, 2, std::move(on_wait)), "world", {0, 1},
-                              std::make_shared<RankRecorder>(record_, rank));
+    return recorder::recorded(c10::make_intrusive<ScriptedBackend>(rank, 2, std::move(on_wait)),
+                              group_of(std::make_shared<RankRecorder>(record_, rank)));
+  }
+  c10::intrusive_ptr<c10d::Backend> gpu_backend_of(int rank, std::function<bool(milliseconds)> on_wait) {
+    const auto recorder = std::make_shared<RankRecorder>(record_, rank);
+    return recorder::recorded(c10::make_intrusive<ScriptedBackend>(rank, 2, std::move(on_wait)), group_of(recorder),
+                              std::make_shared<StuckGpu>(*recorder));
   }
   [[nodiscard]] RankState state_of(int rank, const std::vector<recorder::ProcessEnd>& ends = {}) const {
     return JobReader(record_).view(ends).job.ranks[rank];
@@ -128,8 +147,8 @@ TEST_F(RecordedBackendTest, ADifferenceBesideTheVerdictIsAnErrorToo) {
   for (int rank = 0; rank < 2; ++rank) {
     const auto recorder = std::make_shared<RankRecorder>(record_, rank);
     const auto plain = c10::make_intrusive<ScriptedBackend>(rank, 2, [](milliseconds) { return true; });
-    first.push_back(recorder::recorded(plain, "first", {0, 1}, recorder));
-    second.push_back(recorder::recorded(plain, "second", {0, 1}, recorder));
+    first.push_back(recorder::recorded(plain, group_of(recorder, "first")));
+    second.push_back(recorder::recorded(plain, group_of(recorder, "second")));
   }
   for (auto& group : {first, second}) {
     group[0]->allreduce(tensors_);
@@ -151,8 +170,41 @@ TEST_F(RecordedBackendTest, GroupsBeyondTheRoomOfTheRecordAreNotRecorded) {
   const auto rank = std::make_shared<RankRecorder>(record_, 0);
   for (std::size_t group = 0; group < recorder::kGroups; ++group)
     EXPECT_TRUE(rank->add_group(fmt::format("group{}", group), std::vector<int>{0, 1}).has_value());
-  const auto plain = c10::make_intrusive<ScriptedBackend>(0, 2, [](milliseconds) { return true; });
-  EXPECT_EQ(recorder::recorded(plain, "one more", {0, 1}, rank).get(), plain.get());
+  EXPECT_FALSE(recorder::GroupRecorder::create(rank, "one more", std::vector{0, 1}).has_value());
+}
+
+// The record has room for 24 numbers of the shapes.
+TEST_F(RecordedBackendTest, ADifferenceBeyondTheRoomOfTheRecordIsFound) {
+  const auto call = [&](int rank, std::int64_t last_size) {
+    std::vector<at::Tensor> tensors(20, at::ones({2}));
+    tensors.back() = at::ones({last_size});
+    backend_of(rank, [](milliseconds) { return true; })->allreduce_coalesced(tensors);
+  };
+  call(0, 2);
+  EXPECT_THROW(call(1, 3), DiagnosedError);
+}
+
+// --- works that a GPU waits for --------------------------------------------------------------------------------------
+
+// A time-out would make NCCL's work block the host until the collective has ended.
+TEST_F(RecordedBackendTest, TheHostDoesNotWaitForAGpu) {
+  std::vector<milliseconds> timeouts;
+  const auto backend = gpu_backend_of(0, [&](milliseconds timeout) {
+    timeouts.push_back(timeout);
+    return true;
+  });
+  backend->allreduce(tensors_)->wait();
+  EXPECT_EQ(timeouts, std::vector{kNoTimeout});
+  EXPECT_EQ(describe(state_of(0)), "waits in all_reduce #0 of group world");
+}
+
+// They use transports of their own, and would wait for ever.
+TEST_F(RecordedBackendTest, ATensorOnTheCpuDiffersFromOneOnAGpu) {
+  gpu_backend_of(0, [](milliseconds) { return true; })->allreduce(tensors_);
+  EXPECT_THAT(
+      message_of<DiagnosedError>([&] { backend_of(1, [](milliseconds) { return true; })->allreduce(tensors_); }),
+      AllOf(HasSubstr("rank 0: all_reduce(sum, float32 [2]) on a GPU"),
+            HasSubstr("rank 1: all_reduce(sum, float32 [2]) on the CPU")));
 }
 
 // --- who can never continue ------------------------------------------------------------------------------------------
@@ -172,6 +224,10 @@ class StuckRanksTest : public ::testing::Test {
       const auto call = ranks_[rank]->begin_collective(group, {.op = Collective::kBarrier});
       record_->rank(rank).waits[0] = call.position;
     }).join();
+  }
+  // The GPU waits in the next collective of the group that this thread queues.
+  void gpu_waits_in(int rank, int group) {
+    ranks_[rank]->set_gpu_wait(ranks_[rank]->begin_collective(group, {.op = Collective::kBarrier}).position);
   }
   [[nodiscard]] std::vector<int> stuck(const std::vector<recorder::ProcessEnd>& ends = {}) const {
     return JobReader(record_).view(ends).stuck;
@@ -206,6 +262,37 @@ TEST_F(StuckRanksTest, ARankThatWaitsForOneThatHasFailedIsNot) {
   wait_in(1, 0);
   ranks_[2]->set_end(recorder::RankEnd::kFailed, "the disk is full");
   EXPECT_TRUE(stuck().empty());
+}
+
+// Another thread of the rank may do what the others wait for.
+TEST_F(StuckRanksTest, ARankWithAThreadThatRunsIsNot) {
+  wait_in(0, 0);
+  wait_in(1, 1);
+  ranks_[1]->begin_collective(0, {.op = Collective::kBarrier});  // by this thread, which lives on
+  EXPECT_TRUE(stuck().empty());
+}
+
+// The thread of the rank has gone on, and may still do what rank 2 waits for.
+TEST_F(StuckRanksTest, ARankWhoseGpuWaitsForARunningOneIsNot) {
+  gpu_waits_in(0, 0);
+  wait_in(1, 1);
+  EXPECT_TRUE(stuck().empty());
+  EXPECT_EQ(JobReader(record_).view().waiting, (std::vector{0, 1}));
+}
+
+TEST_F(StuckRanksTest, ARankWhoseGpuWaitsForOneThatHasEndedIs) {
+  gpu_waits_in(0, 0);
+  gpu_waits_in(1, 0);
+  ranks_[2]->set_end(recorder::RankEnd::kLeft, "");
+  EXPECT_EQ(stuck(), (std::vector{0, 1}));
+}
+
+TEST_F(StuckRanksTest, AGpuThatHasGoneOnWaitsForNobody) {
+  gpu_waits_in(0, 0);
+  ranks_[0]->set_gpu_wait(0);
+  ranks_[2]->set_end(recorder::RankEnd::kLeft, "");
+  EXPECT_TRUE(stuck().empty());
+  EXPECT_TRUE(JobReader(record_).view().waiting.empty());
 }
 
 TEST_F(StuckRanksTest, ARankThatJoinedLongAgoHasJoined) {

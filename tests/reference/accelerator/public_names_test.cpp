@@ -128,6 +128,8 @@ std::set<std::string> reachable_names() {
   REACHABLE(transformed);
   REACHABLE(tree_conversion);
   REACHABLE(tree_members);
+  REACHABLE(ElasticRun);
+  REACHABLE(ElasticStep);
   REACHABLE(pipeline_layer);
   REACHABLE(pipeline_layers);
   REACHABLE(pipeline_model);

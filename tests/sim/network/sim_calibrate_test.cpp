@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "sim/network/network.hpp"
+#include "sim/predict/hardware.hpp"
 #include "tests/programs/support/run_command.hpp"
 
 namespace accel::testing {
@@ -80,12 +81,35 @@ TEST(SimCalibrateTest, AMeasuredDeviceIsPartOfAHardwareFile) {
   EXPECT_GT(step_seconds({"--hardware", file}), 10 * step_seconds({}));
 }
 
+// Gloo between processes stands for NCCL between GPUs.
+TEST(SimCalibrateTest, MeasuredCollectivesArePartOfAHardwareFile) {
+  const TemporaryFolder folder;
+  for (const auto* ranks : {"2", "3"}) {
+    const auto file = folder.path("here.yaml");
+    const auto run = run_command({bin("sim-calibrate"), "--gpu", "h100_sxm5_80", "--device", "cpu", "--ranks", ranks,
+                                  "--repeats", "2", "--out", file},
+                                 {.limit = std::chrono::seconds(300)});
+    ASSERT_EQ(run.exit_code, 0) << run.error;
+    const auto measured = predict::read_hardware(file), shipped = predict::default_hardware();
+    EXPECT_LT(measured.gpu("h100_sxm5_80").nvlink_bus_bytes_per_second,
+              shipped.gpu("h100_sxm5_80").nvlink_bus_bytes_per_second / 10);
+    EXPECT_GT(measured.gpu("h100_sxm5_80").nvlink_bus_bytes_per_second, 1e7);
+    std::ifstream in(file);
+    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+    for (const auto* key : {"ring_base: ", "ring_hop_nvlink: ", "tree_base: ", "tree_hop_nvlink: "})
+      EXPECT_THAT(text, HasSubstr(key));
+    EXPECT_EQ(measured.latencies.ring_hop_network, shipped.latencies.ring_hop_network);
+  }
+}
+
 // Measuring takes minutes, so a file that cannot be written has to be found before.
 TEST(SimCalibrateTest, WrongUsageIsExitTwoBeforeAnythingRuns) {
   for (const auto& options : std::vector<std::vector<std::string>>{{"--repeats", "1"},
                                                                    {"--oversubscribed", "1"},
                                                                    {"--sizes", "4"},
                                                                    {"--gpu", "mine", "--device", "tpu"},
+                                                                   {"--ranks", "2"},
+                                                                   {"--gpu", "h100_sxm5_80", "--ranks", "64"},
                                                                    {"--out", "/no/such/folder/x.yaml"},
                                                                    {"--out", "/tmp"}}) {
     auto command = options;

@@ -128,9 +128,7 @@ FAKE_CUDA_EXPORT cudaError_t cudaDeviceGetPCIBusId(char* id, int size, int devic
   std::snprintf(id, static_cast<std::size_t>(size), "0000:%02x:00.0", device + 1);
   return cudaSuccess;
 }
-FAKE_CUDA_EXPORT cudaError_t cudaDeviceSynchronize() {
-  return wait(fake::default_stream(fake::current_device()).pending());
-}
+FAKE_CUDA_EXPORT cudaError_t cudaDeviceSynchronize() { return wait(fake::pending_on(fake::current_device())); }
 
 // --- memory ---------------------------------------------------------------------------------------------------------
 
@@ -143,7 +141,12 @@ FAKE_CUDA_EXPORT cudaError_t cudaMalloc(void** pointer, std::size_t bytes) {
   *pointer = fake::allocate_on(fake::current_device(), bytes);
   return *pointer != nullptr ? cudaSuccess : failed(cudaErrorMemoryAllocation);
 }
-FAKE_CUDA_EXPORT cudaError_t cudaFree(void* pointer) { return fake::free_on_device(pointer), cudaSuccess; }
+// Waits for the device, as the real one does.
+FAKE_CUDA_EXPORT cudaError_t cudaFree(void* pointer) {
+  if (const int device = fake::device_of(pointer); device >= 0) (void)wait(fake::pending_on(device));
+  fake::free_on_device(pointer);
+  return cudaSuccess;
+}
 FAKE_CUDA_EXPORT cudaError_t cudaHostAlloc(void** pointer, std::size_t bytes, unsigned /*flags*/) {
   return *pointer = fake::allocate_pinned(bytes), cudaSuccess;
 }

@@ -14,6 +14,16 @@ void drop_done(Completions& completions) {
   std::erase_if(completions, [](const auto& completion) { return completion->is_done(); });
 }
 
+// Of all streams. Never destroyed, since streams may outlive it otherwise.
+std::mutex& mutex_of_devices() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+std::map<int, Completions>& pending_of_devices() {
+  static auto* const pending = new std::map<int, Completions>;
+  return *pending;
+}
+
 }  // namespace
 
 void Completion::finish() {
@@ -44,6 +54,17 @@ void Stream::add(const Completions& completions) {
   const std::lock_guard lock(mutex_);
   drop_done(pending_);
   pending_.insert(pending_.end(), completions.begin(), completions.end());
+  const std::lock_guard lock_of_devices(mutex_of_devices());
+  auto& all = pending_of_devices()[device_];
+  drop_done(all);
+  all.insert(all.end(), completions.begin(), completions.end());
+}
+
+Completions pending_on(int device) {
+  const std::lock_guard lock(mutex_of_devices());
+  auto& all = pending_of_devices()[device];
+  drop_done(all);
+  return all;
 }
 
 Completions Stream::pending() {

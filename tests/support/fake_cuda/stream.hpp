@@ -56,6 +56,9 @@ class Event {
   Completions pending_;
 };
 
+/// What any stream of the device still waits for.
+[[nodiscard]] Completions pending_on(int device);
+
 /// The stream behind a handle of the CUDA runtime; null is the default stream of the current device.
 Stream& stream_of(void* handle);
 /// The default stream of a device.

@@ -39,7 +39,7 @@ class LayoutForecastTest : public ::testing::Test {
       programs::train_experiment(rank, experiment, task, {}, results[rank.rank]);
     });
     if (report.error) std::rethrow_exception(report.error);
-    LayoutForecast measured{.layout = layout, .step_seconds = programs::predict(report.times).step_seconds};
+    LayoutForecast measured{.layout = layout, .costs = {.step_seconds = programs::predict(report.times).step_seconds}};
     for (std::size_t kind = 0; kind < sharded::kMemoryKindNames.size(); ++kind) {
       std::int64_t most = 0;
       for (const auto& result : results)
@@ -61,7 +61,7 @@ class LayoutForecastTest : public ::testing::Test {
       if (!predicted.problem.empty()) continue;
       ++fitting;
       const auto measured = simulated(forecast, layout, num_ranks);
-      EXPECT_NEAR(predicted.step_seconds / measured.step_seconds, 1, 0.04) << programs::name_of(layout);
+      EXPECT_NEAR(predicted.costs.step_seconds / measured.costs.step_seconds, 1, 0.04) << programs::name_of(layout);
       EXPECT_EQ(predicted.memory, measured.memory) << programs::name_of(layout);
     }
     return fitting;
@@ -89,7 +89,10 @@ TEST_F(LayoutForecastTest, TheNetworkPricesGroupsByWhereTheirRanksAre) {
       far(experiment(), {"limit=64"}, 16, source("configs/sim/networks/ethernet_100g.yaml"));
   const ParallelismConfig layout{.dp_replicate_size = 4, .tp_size = 4};
   const auto inside = near(layout), outside = far(layout);
-  EXPECT_LT(inside.step_seconds - inside.compute_seconds, (outside.step_seconds - outside.compute_seconds) / 2);
+  const auto exposed = [](const LayoutForecast& forecast) {
+    return forecast.costs.step_seconds - forecast.costs.compute_seconds;
+  };
+  EXPECT_LT(exposed(inside), exposed(outside) / 2);
 }
 
 TEST_F(LayoutForecastTest, ALayoutThatDoesNotFitHasTheReasonOfTheProgram) {

@@ -1,0 +1,308 @@
+#include "reference/accelerator/elastic_run.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+
+#include "reference/core/errors.hpp"
+#include "reference/core/input/listed.hpp"
+#include "reference/core/splitmix64.hpp"
+#include "reference/data/samplers/sampler.hpp"
+#include "reference/elastic/shard_sum.hpp"
+#include "reference/parallel/distributed_data_parallel.hpp"
+#include "reference/parallel/sync_batch_norm.hpp"
+#include "reference/prepared/parameter_layouts.hpp"
+#include "reference/state/objects.hpp"
+#include "reference/state/seeded_random.hpp"
+
+namespace accel {
+namespace {
+
+constexpr int kMaxLogicalRanks = 65'536;
+
+bool has_sync_batch_norm(const torch::nn::Module& module) {
+  const auto modules = module.modules();
+  return std::any_of(modules.begin(), modules.end(),
+                     [](const auto& inner) { return dynamic_cast<const SyncBatchNormImpl*>(inner.get()) != nullptr; });
+}
+
+std::vector<std::string> problems_of(const ElasticOptions& options, const RankContext& context,
+                                     const TrainingState& state) {
+  std::vector<std::string> problems;
+  if (options.logical_ranks < 1 || options.logical_ranks > kMaxLogicalRanks)
+    problems.push_back(fmt::format("logical_ranks: expected 1 to {}, got {}", kMaxLogicalRanks, options.logical_ranks));
+  else if (options.logical_ranks < context.world_size)
+    problems.push_back(fmt::format("logical_ranks: {} for {} ranks; expected at least one for each rank",
+                                   options.logical_ranks, context.world_size));
+  const auto any_model = [&](const auto& is_wrong) {
+    return std::any_of(state.models.begin(), state.models.end(), is_wrong);
+  };
+  if (state.models.empty()) problems.emplace_back("no model is prepared; expected one, before accelerator.elastic");
+  if (any_model([](const auto& model) {
+        return model->is_sharded() || model->layouts().has_divided_layers() || model->layouts().stages() != nullptr;
+      }) ||
+      state.mesh.dp_replicate_size != state.mesh.total_size())
+    problems.emplace_back("a sharded or divided model, or a mesh; expected models that every rank holds, as with DDP");
+  if (any_model([](const auto& model) { return has_sync_batch_norm(*model->module()); }))
+    problems.emplace_back(
+        "SyncBatchNorm, whose statistics are of all ranks; expected batch norm, of each logical rank");
+  if (any_model([](const auto& model) { return model->options().masters != nullptr; }))
+    problems.emplace_back("master weights; expected parameters that the optimizer steps themselves");
+  if (!state.schedulers.empty())
+    problems.emplace_back(
+        "a prepared schedule, which advances once for each rank; step the schedule itself, once for each logical rank");
+  return problems;
+}
+
+// Rank 0's draw, so that ranks with other streams, and other numbers of ranks, begin alike.
+std::int64_t agreed_seed(RankContext& context) {
+  std::vector<std::int64_t> seed{draw_int64(default_generator())};
+  return context.world_size == 1 ? seed.front() : broadcast_object_list(context, seed).front();
+}
+
+}  // namespace
+
+namespace detail {
+
+std::int64_t ElasticOrder::steps_per_epoch() const {
+  const auto rows = options_.batch_size * options_.num_shards;
+  return options_.drop_last ? options_.num_samples / rows : (options_.num_samples + rows - 1) / rows;
+}
+
+std::vector<std::int64_t> ElasticOrder::indices(std::int64_t epoch, std::int64_t step, int shard) {
+  if (epoch_ != epoch) {
+    epoch_ = epoch;
+    order_.clear();
+    std::unique_ptr<Sampler> sampler = std::make_unique<SequentialSampler>(options_.num_samples);
+    if (options_.shuffle) sampler = std::make_unique<SeedableRandomSampler>(options_.num_samples, options_.seed);
+    sampler->set_epoch(options_.first_epoch + epoch);
+    for (auto part = sampler->begin_pass(); !part.empty(); part = sampler->continue_pass())
+      order_.insert(order_.end(), part.begin(), part.end());
+  }
+  std::vector<std::int64_t> indices;
+  const auto first = (step * options_.num_shards + shard) * options_.batch_size;
+  for (auto row = first; row < first + options_.batch_size; ++row)
+    indices.push_back(order_[row % options_.num_samples]);
+  return indices;
+}
+
+}  // namespace detail
+
+// What the models have in this step: the program may freeze parameters and prepare models between steps.
+struct ElasticRun::Gradients {
+  std::vector<at::Tensor> parameters, buffers;
+  std::int64_t size = 0;  // elements of all gradients
+
+  explicit Gradients(const TrainingState& state) {
+    for (const auto& model : state.models) {
+      for (const auto& parameter : model->module()->parameters()) {
+        if (!parameter.requires_grad()) continue;
+        parameters.push_back(parameter);
+        size += parameter.numel();
+      }
+      for (const auto& buffer : model->module()->buffers()) buffers.push_back(buffer);
+    }
+    check_argument(!parameters.empty(), "elastic: no parameter requires a gradient");
+    const auto& first = parameters.front();
+    for (const auto& parameter : parameters) {
+      check_argument(parameter.scalar_type() == first.scalar_type() && parameter.device() == first.device(),
+                     "elastic: parameters of {} on {} and of {} on {}; expected one dtype and one device",
+                     c10::toString(first.scalar_type()), first.device().str(), c10::toString(parameter.scalar_type()),
+                     parameter.device().str());
+      check_state(!parameter.grad().defined(),
+                  "elastic: a parameter has a gradient already, which would count once for each rank; clear gradients "
+                  "in each apply(), as by optimizer.zero_grad(), without keeping zeros");
+    }
+  }
+  void clear() {
+    for (auto& parameter : parameters) parameter.mutable_grad().reset();
+  }
+
+  [[nodiscard]] at::Tensor empty() const {
+    return at::zeros({size + static_cast<std::int64_t>(parameters.size())},
+                     parameters.front().options().requires_grad(false));
+  }
+  // The gradients of a logical rank, then 1 for each parameter that has one. Clears them.
+  [[nodiscard]] at::Tensor take() {
+    auto flat = empty();
+    std::int64_t begin = 0;
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      auto& parameter = parameters[index];
+      auto& gradient = parameter.mutable_grad();
+      if (gradient.defined()) {
+        check_argument(!gradient.is_sparse(), "elastic: a sparse gradient; expected dense ones (sparse = false)");
+        flat.narrow(0, begin, parameter.numel()).view(parameter.sizes()).copy_(gradient);
+        flat[size + static_cast<std::int64_t>(index)].fill_(1);
+      }
+      gradient.reset();
+      begin += parameter.numel();
+    }
+    return flat;
+  }
+  void give(const at::Tensor& flat) {
+    std::int64_t begin = 0;
+    const auto counts = flat.narrow(0, size, static_cast<std::int64_t>(parameters.size())).to(at::kCPU, at::kFloat);
+    for (std::size_t index = 0; index < parameters.size(); ++index) {
+      auto& parameter = parameters[index];
+      if (counts[static_cast<std::int64_t>(index)].item<float>() > 0)
+        parameter.mutable_grad() = flat.narrow(0, begin, parameter.numel()).view(parameter.sizes()).clone();
+      begin += parameter.numel();
+    }
+  }
+};
+
+void TrainingStep::elastic(const ElasticOptions& options, const std::function<void(ElasticRun& run)>& body) {
+  std::vector<std::string> problems;
+  if (gradient_accumulation_steps() != 1)
+    problems.push_back(fmt::format("gradient_accumulation_steps: expected 1, got {}; use more logical ranks",
+                                   gradient_accumulation_steps()));
+  if (settings().loss_weighting == "exact")
+    problems.emplace_back("loss_weighting: expected accelerate, since every logical rank has equal weight");
+  ElasticRun run(*this, *context_, training(), options, problems);
+  body(run);
+}
+
+ElasticRun::ElasticRun(TrainingStep& accelerator, RankContext& context, TrainingState& state, ElasticOptions options,
+                       const std::vector<std::string>& more_problems)
+    : accelerator_(accelerator), context_(context), state_(state), options_(options), seed_(0) {
+  auto problems = problems_of(options, context, state);
+  problems.insert(problems.end(), more_problems.begin(), more_problems.end());
+  check_config(problems.empty(), "elastic: {}", listed(problems, "; "));
+  shards_ = elastic::shards_of(context.rank, context.world_size, options.logical_ranks);
+  seed_ = agreed_seed(context);
+}
+
+detail::ElasticOrder ElasticRun::order_of(const DataLoaderOptions& options, bool is_prepared, std::int64_t num_samples,
+                                          std::int64_t num_epochs) {
+  const auto first_epoch = std::exchange(num_epochs_, num_epochs_ + num_epochs);
+  std::vector<std::string> problems;
+  if (is_prepared) problems.emplace_back("the loader is prepared; expected the one that was not");
+  if (options.sampler || options.batch_sampler) problems.emplace_back("sampler and batch_sampler: expected none");
+  if (options.generator) problems.emplace_back("generator: expected none, since the order follows from the seed");
+  if (options.num_workers != 0) problems.push_back(fmt::format("num_workers: expected 0, got {}", options.num_workers));
+  if (num_samples < 1) problems.emplace_back("the dataset is empty");
+  check_argument(problems.empty(), "elastic: {}", listed(problems, "; "));
+  return detail::ElasticOrder({.num_samples = num_samples,
+                               .batch_size = options.batch_size,
+                               .num_shards = options_.logical_ranks,
+                               .shuffle = options.shuffle,
+                               .drop_last = options.drop_last,
+                               .seed = seed_ & 0xffff'ffff,
+                               .first_epoch = first_epoch});
+}
+
+// The forward passes of all logical ranks begin with the buffers of rank 0, and those of the first logical rank are the
+// next step's. A step that fails leaves those with which it began.
+class ElasticRun::StepBuffers {
+ public:
+  StepBuffers(std::vector<at::Tensor> buffers, const Group& world) : buffers_(std::move(buffers)), world_(world) {
+    before_ = agreed(copies());
+    after_ = before_;
+  }
+  ~StepBuffers() { assign(after_); }
+  StepBuffers(const StepBuffers&) = delete;
+  StepBuffers& operator=(const StepBuffers&) = delete;
+
+  void begin_shard() { assign(before_); }
+  void end_first_shard() { of_first_ = copies(); }
+  void end_step() { after_ = agreed(of_first_.empty() ? before_ : of_first_); }
+
+ private:
+  using Tensors = std::vector<at::Tensor>;
+
+  [[nodiscard]] Tensors copies() const {
+    Tensors copies;
+    for (const auto& buffer : buffers_) copies.push_back(buffer.clone());
+    return copies;
+  }
+  // Those of rank 0, by one broadcast for each dtype.
+  [[nodiscard]] Tensors agreed(Tensors values) const {
+    if (world_.size() == 1) return values;
+    std::map<at::ScalarType, std::vector<std::size_t>> by_dtype;
+    for (std::size_t index = 0; index < values.size(); ++index) by_dtype[values[index].scalar_type()].push_back(index);
+    for (const auto& [dtype, indices] : by_dtype) {
+      Tensors flat;
+      for (const auto index : indices) flat.push_back(values[index].flatten());
+      auto all = at::cat(flat);
+      world_.broadcast(all, 0).wait();
+      std::int64_t begin = 0;
+      for (const auto index : indices) {
+        values[index] = all.narrow(0, begin, values[index].numel()).view(values[index].sizes()).clone();
+        begin += values[index].numel();
+      }
+    }
+    return values;
+  }
+  void assign(const Tensors& values) {
+    const c10::NoGradGuard no_grad;
+    for (std::size_t index = 0; index < buffers_.size(); ++index) buffers_[index].copy_(values[index]);
+  }
+
+  Tensors buffers_;
+  const Group& world_;
+  Tensors before_, of_first_, after_;
+};
+
+// While it lives, backward passes reduce nothing and forward passes exchange no buffers.
+class ElasticRun::LocalPasses {
+ public:
+  explicit LocalPasses(const std::vector<std::shared_ptr<ParallelModel>>& models) {
+    for (const auto& model : models) {
+      (void)model->take_unaveraged();  // throws if a backward pass has not ended
+      if (auto undo = model->override_sync(GradientSync::Override::kSuspended)) restore_.push_back(std::move(undo));
+      if (auto* ddp = model->joinable()) {
+        ddp->suspend_reduction();
+        restore_.emplace_back([ddp] { ddp->sync_flags.forward = true; });
+      }
+    }
+  }
+  ~LocalPasses() {
+    for (auto& undo : restore_) undo();
+  }
+  LocalPasses(const LocalPasses&) = delete;
+  LocalPasses& operator=(const LocalPasses&) = delete;
+
+ private:
+  std::vector<GradientSync::Restore> restore_;
+};
+
+// Returns the mean of the losses, and leaves the mean of the gradients in the parameters.
+at::Tensor ElasticRun::average_shards(const std::function<at::Tensor(int shard)>& loss_of) {
+  const LocalPasses local(state_.models);
+  Gradients gradients(state_);
+  StepBuffers buffers(gradients.buffers, context_.world);
+  elastic::ShardSum gradient_sum(context_.world, options_.logical_ranks),
+      losses(context_.world, options_.logical_ranks);
+  const auto seed_of_step = splitmix64(static_cast<std::uint64_t>(seed_ + num_steps_));
+  try {
+    for (int shard = shards_.first; shard < shards_.last; ++shard) {
+      buffers.begin_shard();
+      const SeededRandom random(splitmix64(seed_of_step + static_cast<std::uint64_t>(shard)));
+      const auto loss = loss_of(shard);
+      accelerator_.backward(loss);
+      if (shard == 0) buffers.end_first_shard();
+      gradient_sum.add(shard, gradients.take());
+      losses.add(shard, loss.detach().to(at::kDouble).mean().view({1}));
+    }
+  } catch (...) {
+    gradients.clear();
+    throw;
+  }
+  auto sum = gradient_sum.finish(gradients.empty());
+  const auto mean_loss = losses.finish(at::zeros({1}, sum.options().dtype(at::kDouble))) / options_.logical_ranks;
+  buffers.end_step();
+  sum.narrow(0, 0, gradients.size).div_(options_.logical_ranks);
+  gradients.give(sum);
+  for (const auto& model : state_.models) model->accept_gradients();
+  return mean_loss[0];
+}
+
+at::Tensor ElasticRun::update(const std::function<at::Tensor(int shard)>& loss_of, const std::function<void()>& apply) {
+  const auto mean_loss = average_shards(loss_of);
+  apply();
+  ++num_steps_;
+  return mean_loss;
+}
+
+}  // namespace accel

@@ -104,11 +104,12 @@ bool Member::complete(const View& view, std::int64_t steps, const std::function<
   return true;
 }
 
-View Member::next_view() {
+std::optional<View> Member::next_view() {
   MutexLock lock(mutex_);
   if (entered_ && entered_->number == given_ && current_ == given_) perform(membership_.on_silence(options_.self));
-  while (!end_ && !(entered_ && entered_->number > given_ && current_ == entered_->number))
+  while (!end_ && !is_one_done() && !(entered_ && entered_->number > given_ && current_ == entered_->number))
     changed_.wait(lock.native());
+  if (is_one_done()) return std::nullopt;
   if (end_) throw NotAMember(*end_, fmt::format("elastic: {}", text_of(*end_)));
   given_ = entered_->number;
   return *entered_;
@@ -116,12 +117,17 @@ View Member::next_view() {
 
 bool Member::has_finished_peer() const {
   const MutexLock lock(mutex_);
+  return is_one_done();
+}
+
+bool Member::is_one_done() const {
   return std::any_of(known_.begin(), known_.end(), [](const auto& peer) { return peer.second.is_done; });
 }
 
 bool Member::all_are_done() const {
   for (const auto member : membership_.view().members) {
-    if (member != options_.self && !known_.at(member).is_done) return false;
+    const auto& known = known_.at(member);
+    if (member != options_.self && !known.is_done && !known.is_dead) return false;
   }
   return true;
 }
@@ -195,6 +201,8 @@ void Member::note_deaths() {
     pollfd process{known.process, POLLIN, 0};
     if (poll(&process, 1, 0) != 1 || (process.revents & POLLIN) == 0) continue;
     close(std::exchange(known.process, -1));
+    known.is_dead = true;
+    changed_.notify_all();
     perform(membership_.on_death(id));
   }
 }

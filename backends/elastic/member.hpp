@@ -16,8 +16,8 @@
 
 #include "backends/elastic/datagram.hpp"
 #include "backends/elastic/mailbox.hpp"
-#include "reference/core/errors.hpp"
 #include "reference/core/thread_safety.hpp"
+#include "reference/elastic/elastic_ranks.hpp"
 #include "reference/elastic/membership.hpp"
 
 /// A process of an elastic job: agrees with the others on who trains, while its program computes.
@@ -25,15 +25,16 @@
 ///     Member member({.self = 0, .job = job, .peers = peers}, mailbox);
 ///     auto view = member.next_view();
 ///     while (step < num_steps) {
-///       const auto sum = exchange(view, [&] { return member.is_current(view); });   // gives up if it is not
-///       if (sum && member.complete(view, step + 1, [&] { apply(*sum); })) ++step;
-///       else if (member.has_finished_peer()) return;
-///       else view = recover(member.next_view());
+///       const auto sum = exchange(*view, [&] { return member.is_current(*view); });   // gives up if it is not
+///       if (sum && member.complete(*view, step + 1, [&] { apply(*sum); })) ++step;
+///       else if (view = member.next_view(); view) recover(*view);
+///       else return;
 ///     }
 ///     member.finish();
 ///
 /// A thread answers messages (elastic/membership.hpp), sees at once that a process of this machine has ended, and after
-/// a while that one does not answer. Thread rule: `is_current` any thread, the others one thread.
+/// a while that one does not answer. Thread rule: `is_current` and
+/// `has_finished_peer` any thread, the others one thread.
 namespace accel::elastic {
 
 struct Peer {
@@ -51,16 +52,6 @@ struct MemberOptions {
   std::chrono::milliseconds silence{10'000};  ///< after which a member is taken for stopped or out of reach
 };
 
-/// The training of this member is over; the text says why.
-class NotAMember : public CommError {
- public:
-  NotAMember(EndReason reason, const std::string& text) : CommError(text), reason_(reason) {}
-  [[nodiscard]] EndReason reason() const { return reason_; }
-
- private:
-  EndReason reason_;
-};
-
 class Member {
  public:
   /// Throws ConfigError for an invalid address, and for peers that are not unique or lack this member. `mailbox` must
@@ -70,19 +61,21 @@ class Member {
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
+  [[nodiscard]] MemberId id() const { return options_.self; }
   /// Whether the training in this view continues. After it returns false, a wait for
   /// members of the view may never end.
   [[nodiscard]] bool is_current(const View& view) const { return current_.load() == view.number; }
   /// Changes the state from one step to the next, or to one that was received: no view is agreed upon meanwhile. Does
   /// nothing and returns false if the view is not current. If `change` throws, this member counts as without state.
   bool complete(const View& view, std::int64_t steps, const std::function<void()>& change);
-  /// Waits for a view other than the last one. Throws NotAMember. If the last one is current, as after an error of the
-  /// transport, a new one is asked for.
-  View next_view();
+  /// Waits for a view other than the last one. If the last one is current, as after an error of the transport, a new one
+  /// is asked for. Nothing if a member has ended the training: then it is complete, whatever has failed since. Throws
+  /// NotAMember.
+  std::optional<View> next_view();
   /// After a step that all members of the view have completed, and that is the last. Tells the others, and waits until
   /// they have come here too, but for a few seconds at most.
   void finish();
-  /// Whether a member has ended the training: then it is complete, whatever has failed since.
+  /// Whether a member has ended the training.
   [[nodiscard]] bool has_finished_peer() const;
 
  private:
@@ -91,7 +84,7 @@ class Member {
     PostalAddress address;
     int process = -1;  // a descriptor that can be read when the process has ended; -1: none
     Clock::time_point heard = {};
-    bool is_done = false;
+    bool is_done = false, is_dead = false;
   };
 
   void run();
@@ -107,6 +100,7 @@ class Member {
   void send_alive_to_all() ACCEL_REQUIRES(mutex_);
   [[nodiscard]] std::vector<MemberId> neighbours(int direction) const ACCEL_REQUIRES(mutex_);
   [[nodiscard]] bool all_are_done() const ACCEL_REQUIRES(mutex_);
+  [[nodiscard]] bool is_one_done() const ACCEL_REQUIRES(mutex_);
   void wake() const;
 
   const MemberOptions options_;

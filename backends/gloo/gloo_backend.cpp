@@ -23,6 +23,7 @@
 #include <numeric>
 #include <thread>
 
+#include "backends/gloo/elastic_ranks.hpp"
 #include "backends/recorded/c10d_store.hpp"
 #include "backends/recorded/recorded_backend.hpp"
 #include "backends/sockets/listening_socket.hpp"
@@ -125,6 +126,7 @@ std::optional<recorder::GroupRecorder> group_recorder(const std::string& name, i
 Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const GlooOptions& options) {
   auto backend = make_backend(name, store, rank, size, options);
+  if (options.wait_state) backend = interruptible(std::move(backend), options.wait_state);
   if (auto recorder = group_recorder(name, size, options))
     backend = recorder::recorded(std::move(backend), std::move(*recorder));
   auto process_group =
@@ -187,23 +189,31 @@ std::unique_ptr<RankContext> make_context(const LaunchEnvironment& launch) {
 
 }  // namespace
 
-void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
-                 const MakeGroup& make) {
-  context.world = make("world", store, context.rank, context.world_size, options);
+void offer_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
+                  const MakeGroup& make, const std::string& prefix) {
   const auto current = std::make_shared<GlooOptions>(options);
   // Every rank calls new_group for every group, member or not, so the counters agree, and each group has its own keys.
-  context.new_group = [store, current, make, rank = context.rank, count = 0](const std::vector<int>& ranks) mutable {
-    const auto name = fmt::format("group{}", ++count);
+  context.new_group = [store, current, make, prefix, rank = context.rank,
+                       count = 0](const std::vector<int>& ranks) mutable {
+    const auto name = fmt::format("{}group{}", prefix, ++count);
     const auto member = std::find(ranks.begin(), ranks.end(), rank);
     if (member == ranks.end()) return Group();
     auto options = *current;
-    options.members = ranks;
+    options.members.clear();
+    for (const int of_world : ranks)
+      options.members.push_back(current->members.empty() ? of_world : current->members.at(of_world));
     return make(name, store, static_cast<int>(member - ranks.begin()), static_cast<int>(ranks.size()), options);
   };
   context.set_timeout = [world = context.world, current](std::chrono::milliseconds timeout) {
     world.process_group()->setTimeout(timeout);
     current->timeout = timeout;
   };
+}
+
+void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
+                 const MakeGroup& make) {
+  context.world = make("world", store, context.rank, context.world_size, options);
+  offer_groups(context, std::move(store), options, make, /*prefix=*/"");
 }
 
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options,
@@ -217,6 +227,11 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, con
   auto recorded = options;
   recorded.recorder = recorder::make_recorder(launch, job_store);
   join_groups(*context, store, recorded, make);
+  if (context->backend == "gloo") {
+    context->join_elastic = [store, recorded](RankContext& rank, int min_ranks) {
+      return join_elastic(rank, store, recorded, min_ranks);
+    };
+  }
   if (recorded.recorder) context->record_end = recorder::watch_until_end(recorded.recorder, job_store);
   return context;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/gloo/interruptible_backend.hpp"
 #include "backends/gloo/transport.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/state/rank_context.hpp"
@@ -28,7 +29,8 @@ struct GlooOptions {
   std::string hostname = "127.0.0.1";  ///< address on which this rank listens; GLOO_SOCKET_IFNAME overrides it
   Transport transport = transport_from_environment();
   std::shared_ptr<recorder::RankRecorder> recorder = {};  ///< of this rank's calls; null: they are not recorded
-  std::vector<int> members = {};                          ///< of the group: world ranks, by group rank; empty: all
+  std::vector<int> members = {};       ///< of the group: world ranks of the job, by group rank; empty: all
+  WaitStateFunction wait_state = {};   ///< of a group of an elastic training
 };
 
 /// Returns the address of this machine's interface on the route to `host`, where ranks on other machines can reach it.
@@ -51,6 +53,10 @@ Group make_group(const std::string& name, c10::intrusive_ptr<c10d::Store> store,
 
 using MakeGroup = std::function<Group(const std::string& name, const c10::intrusive_ptr<c10d::Store>& store, int rank,
                                       int size, const GlooOptions& options)>;
+/// Makes the functions of the context that create groups: groups of the world's ranks, which have the world ranks
+/// `options.members` of the job. `prefix`: of the names of groups, which no other world of the job has.
+void offer_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
+                  const MakeGroup& make, const std::string& prefix);
 /// Joins the world through `make`, which also makes the later groups of the rank. Collective.
 void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
                  const MakeGroup& make);

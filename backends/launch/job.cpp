@@ -14,6 +14,7 @@
 #include <cstring>
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "backends/launch/cpu_plan.hpp"
 #include "backends/launch/output_writer.hpp"
@@ -165,20 +166,24 @@ class Job {
     if (log_) log_->clear();
     result_.diagnosis = {};
     result_.is_suspected = false;
+    lost_.clear();
     const auto started = start(attempt);
     auto& processes = *started;
     bool reported = false;
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     std::optional<RankFailure> failure;
     const auto explain_once = [&] {
-      if (!failure) failure = interrupted_ ? processes.failure() : explained(processes);
+      if (!failure && !is_survived(processes))
+        failure = interrupted_ ? processes.failure() : explained(processes);
     };
     while (!processes.have_ended() || !machines_.outcome()) {
       wait_for_events(&processes);
       if (log_) log_->collect();
       if (!failed_at && !interrupted_) failure = failure_seen_by_watch(processes);
+      if (is_elastic() && !processes.have_ended()) print_losses(processes);
+      const bool has_failed = processes.failure() && !(is_elastic() && !processes.have_ended());
       const bool is_over =
-          failure || processes.failure() || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
+          failure || has_failed || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
       if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
       const auto patience = options_.machines.num_machines > 1 ? kSettleTimeOfMachines : kSettleTime;
       if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) {
@@ -201,6 +206,23 @@ class Job {
     // A failure that another machine has reported first may have been diagnosed here too.
     if (watch_) result_.diagnosis = recorder::ending_of(watch_->record()).value_or(result_.diagnosis);
     result_.peak_rss_bytes = std::max(result_.peak_rss_bytes, processes.peak_rss_bytes());
+  }
+
+  // The ranks go on without those that have ended.
+  [[nodiscard]] bool is_elastic() const { return watch_ && watch_->record().is_elastic(); }
+  // Whether some have completed the training of an elastic job.
+  [[nodiscard]] bool is_survived(const RankProcesses& processes) const {
+    return is_elastic() && processes.have_ended() && processes.has_success();
+  }
+
+  void print_losses(const RankProcesses& processes) {
+    const auto ends = processes.ends();
+    for (std::size_t local = 0; local < ends.size(); ++local) {
+      const int rank = options_.machines.machine_rank * num_local_ + static_cast<int>(local);
+      if (ends[local].detail.empty() || !lost_.insert(rank).second) continue;
+      output_.standard_error().write(fmt::format(
+          "accel launch: warning: rank {} is lost: {}; the others continue\n", rank, ends[local].detail));
+    }
   }
 
   // A certain hang, as the failure of the job. Prints a suspected one.
@@ -322,6 +344,7 @@ class Job {
   Machines machines_;
   std::optional<recorder::JobWatch> watch_;  // absent for one rank
   std::optional<recorder::CallLog> log_;
+  std::set<int> lost_;  // ranks of this attempt, which has continued without them
   std::optional<int> interrupted_;
   JobResult result_;
 };

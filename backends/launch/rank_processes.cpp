@@ -189,6 +189,11 @@ bool RankProcesses::have_ended() const {
   });
 }
 
+bool RankProcesses::has_success() const {
+  return std::any_of(processes_.begin(), processes_.end(),
+                     [](const Process& process) { return process.exit_code == 0 && !process.was_stopped; });
+}
+
 std::optional<RankFailure> RankProcesses::failure() const {
   if (failed_code_ == 0) return std::nullopt;
   return failure_of(processes_[failed_]);

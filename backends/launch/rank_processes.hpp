@@ -87,6 +87,8 @@ class RankProcesses {
   [[nodiscard]] std::optional<RankFailure> failure() const;
   /// The same for one rank; absent if it has not failed.
   [[nodiscard]] std::optional<RankFailure> failure_of(int rank) const;
+  /// Whether a process has ended with exit code 0, not by `stop`.
+  [[nodiscard]] bool has_success() const;
   /// How the processes have ended, in their order. Ends after `stop` do not count.
   [[nodiscard]] std::vector<recorder::ProcessEnd> ends() const;
   [[nodiscard]] long peak_rss_bytes() const { return peak_rss_bytes_; }

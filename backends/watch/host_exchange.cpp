@@ -187,6 +187,7 @@ std::shared_ptr<JobRecord> HostExchange::take_records() {
     keys.push_back(fmt::format("watch/record/{}/{}", request_->name, rank));
   if (!store_->has(keys) && Clock::now() - request_->made_at < kAnswerLimit) return nullptr;
   auto all = JobRecord::create({.world_size = record_->world_size(), .num_local = record_->world_size()});
+  all->is_elastic() = record_->is_elastic().load();
   for (int rank = 0; rank < record_->world_size(); ++rank) {
     if (const auto snapshot = value_of(keys[rank])) apply_snapshot(*snapshot, *all, rank);
     store_->erase(keys[rank]);

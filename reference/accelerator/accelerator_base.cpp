@@ -24,14 +24,25 @@ void apply(const InitProcessGroupKwargs& kwargs, RankContext& context) {
 // before the first collective. Order: `path` needs the size of the data-parallel group.
 void AcceleratorBase::join_mesh() {
   apply(settings().init_process_group_kwargs, *context_);  // before the groups of the mesh, which get its time-out
+  take_place();
+  training_.path = make_gradient_pipeline();
+}
+
+void AcceleratorBase::take_place() {
   shared().mesh = DeviceMesh(*context_, mesh_sizes().value_or(ParallelismConfig{.dp_replicate_size = num_processes()}));
   const auto plan = plan_data_parallel(mesh_sizes(), place_of(*context_));
   shared().data_parallel = {.size = plan.size, .rank = plan.rank, .group = mesh()["dp"]};
   const auto& sizes = mesh().config();
   context_->seed_index = sizes.tp_enabled() || sizes.pp_size > 1 ? std::optional(mesh()["dp_cp"].rank()) : std::nullopt;
   context_->batch_place = {.size = plan.size, .index = plan.rank};
-  training_.path = make_gradient_pipeline();
   training_.mesh = mesh().config();
+}
+
+void AcceleratorBase::follow_world() {
+  take_place();
+  for (const auto& weak : training_.loaders) {
+    if (const auto loader = weak.lock()) loader->divide_anew(data_parallel());
+  }
 }
 
 TrainingState& AcceleratorBase::training() const {

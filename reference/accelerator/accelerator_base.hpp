@@ -23,6 +23,8 @@ class AcceleratorBase : public AcceleratorState {
 
   /// Creates the process groups of the mesh and the gradient pipeline. Collective.
   void join_mesh();
+  /// The ranks of the world have changed. Throws StateError inside a loop over a prepared loader.
+  void follow_world();
   [[nodiscard]] std::shared_ptr<GradientPipeline> make_gradient_pipeline() const;
   [[nodiscard]] bool shards() const { return plugin().sharding.has_value(); }
   [[nodiscard]] std::optional<Autocast::Options> autocast_options(const AutocastKwargs& kwargs) const;
@@ -32,6 +34,8 @@ class AcceleratorBase : public AcceleratorState {
 
  private:
   void forget_ended() const;
+  // The rank's place among those of the mesh.
+  void take_place();
 
   mutable TrainingState training_;
 };

@@ -2,7 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "reference/core/errors.hpp"
@@ -49,6 +52,11 @@ std::vector<std::string> problems_of(const ElasticOptions& options, const RankCo
         "SyncBatchNorm, whose statistics are of all ranks; expected batch norm, of each logical rank");
   if (any_model([](const auto& model) { return model->options().masters != nullptr; }))
     problems.emplace_back("master weights; expected parameters that the optimizer steps themselves");
+  if (options.min_ranks && (*options.min_ranks < 1 || *options.min_ranks > context.world_size))
+    problems.push_back(
+        fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", context.world_size, *options.min_ranks));
+  if (options.min_ranks && context.backend == "nccl")
+    problems.emplace_back("min_ranks: ranks over NCCL cannot be lost yet; use Gloo, or leave it out");
   if (!state.schedulers.empty())
     problems.emplace_back(
         "a prepared schedule, which advances once for each rank; step the schedule itself, once for each logical rank");
@@ -59,6 +67,21 @@ std::vector<std::string> problems_of(const ElasticOptions& options, const RankCo
 std::int64_t agreed_seed(RankContext& context) {
   std::vector<std::int64_t> seed{draw_int64(default_generator())};
   return context.world_size == 1 ? seed.front() : broadcast_object_list(context, seed).front();
+}
+
+// Whether `body` has ended without the loss of a rank.
+bool succeeds(const std::function<void()>& body) {
+  try {
+    body();
+    return true;
+  } catch (const elastic::RankLost&) {
+    return false;
+  }
+}
+
+void assign_all(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values) {
+  const c10::NoGradGuard no_grad;
+  for (std::size_t index = 0; index < tensors.size(); ++index) tensors[index].copy_(values[index]);
 }
 
 }  // namespace
@@ -159,19 +182,30 @@ void TrainingStep::elastic(const ElasticOptions& options, const std::function<vo
                                    gradient_accumulation_steps()));
   if (settings().loss_weighting == "exact")
     problems.emplace_back("loss_weighting: expected accelerate, since every logical rank has equal weight");
-  ElasticRun run(*this, *context_, training(), options, problems);
+  ElasticRun run(*this, *context_, training(), options, [this] { follow_world(); }, problems);
   body(run);
+  run.finish();
 }
 
 ElasticRun::ElasticRun(TrainingStep& accelerator, RankContext& context, TrainingState& state, ElasticOptions options,
-                       const std::vector<std::string>& more_problems)
-    : accelerator_(accelerator), context_(context), state_(state), options_(options), seed_(0) {
+                       std::function<void()> follow_world, const std::vector<std::string>& more_problems)
+    : accelerator_(accelerator),
+      context_(context),
+      state_(state),
+      options_(options),
+      follow_world_(std::move(follow_world)),
+      seed_(0) {
   auto problems = problems_of(options, context, state);
   problems.insert(problems.end(), more_problems.begin(), more_problems.end());
   check_config(problems.empty(), "elastic: {}", listed(problems, "; "));
   shards_ = elastic::shards_of(context.rank, context.world_size, options.logical_ranks);
   seed_ = agreed_seed(context);
+  if (!options.min_ranks || !context.join_elastic) return;
+  ranks_ = context.join_elastic(context, *options.min_ranks);
+  (void)recover({});
 }
+
+ElasticRun::~ElasticRun() = default;
 
 detail::ElasticOrder ElasticRun::order_of(const DataLoaderOptions& options, bool is_prepared, std::int64_t num_samples,
                                           std::int64_t num_epochs) {
@@ -193,20 +227,19 @@ detail::ElasticOrder ElasticRun::order_of(const DataLoaderOptions& options, bool
 }
 
 // The forward passes of all logical ranks begin with the buffers of rank 0, and those of the first logical rank are the
-// next step's. A step that fails leaves those with which it began.
+// next step's. The module keeps those with which the step began.
 class ElasticRun::StepBuffers {
  public:
   StepBuffers(std::vector<at::Tensor> buffers, const Group& world) : buffers_(std::move(buffers)), world_(world) {
     before_ = agreed(copies());
-    after_ = before_;
   }
-  ~StepBuffers() { assign(after_); }
+  ~StepBuffers() { assign_all(buffers_, before_); }
   StepBuffers(const StepBuffers&) = delete;
   StepBuffers& operator=(const StepBuffers&) = delete;
 
-  void begin_shard() { assign(before_); }
+  void begin_shard() { assign_all(buffers_, before_); }
   void end_first_shard() { of_first_ = copies(); }
-  void end_step() { after_ = agreed(of_first_.empty() ? before_ : of_first_); }
+  [[nodiscard]] std::vector<at::Tensor> next() const { return agreed(of_first_.empty() ? before_ : of_first_); }
 
  private:
   using Tensors = std::vector<at::Tensor>;
@@ -234,14 +267,10 @@ class ElasticRun::StepBuffers {
     }
     return values;
   }
-  void assign(const Tensors& values) {
-    const c10::NoGradGuard no_grad;
-    for (std::size_t index = 0; index < buffers_.size(); ++index) buffers_[index].copy_(values[index]);
-  }
 
   Tensors buffers_;
   const Group& world_;
-  Tensors before_, of_first_, after_;
+  Tensors before_, of_first_;
 };
 
 // While it lives, backward passes reduce nothing and forward passes exchange no buffers.
@@ -267,8 +296,8 @@ class ElasticRun::LocalPasses {
   std::vector<GradientSync::Restore> restore_;
 };
 
-// Returns the mean of the losses, and leaves the mean of the gradients in the parameters.
-at::Tensor ElasticRun::average_shards(const std::function<at::Tensor(int shard)>& loss_of) {
+// The sums over all logical ranks, without a change of the models.
+ElasticRun::Reduced ElasticRun::reduce(const std::function<at::Tensor(int shard)>& loss_of) {
   const LocalPasses local(state_.models);
   Gradients gradients(state_);
   StepBuffers buffers(gradients.buffers, context_.world);
@@ -290,19 +319,110 @@ at::Tensor ElasticRun::average_shards(const std::function<at::Tensor(int shard)>
     throw;
   }
   auto sum = gradient_sum.finish(gradients.empty());
-  const auto mean_loss = losses.finish(at::zeros({1}, sum.options().dtype(at::kDouble))) / options_.logical_ranks;
-  buffers.end_step();
+  const auto loss = losses.finish(at::zeros({1}, sum.options().dtype(at::kDouble))) / options_.logical_ranks;
   sum.narrow(0, 0, gradients.size).div_(options_.logical_ranks);
-  gradients.give(sum);
-  for (const auto& model : state_.models) model->accept_gradients();
-  return mean_loss[0];
+  return {.gradients = std::move(sum), .loss = loss[0], .buffers = buffers.next()};
 }
 
 at::Tensor ElasticRun::update(const std::function<at::Tensor(int shard)>& loss_of, const std::function<void()>& apply) {
-  const auto mean_loss = average_shards(loss_of);
-  apply();
+  Reduced step;
+  const auto change = [&] {
+    Gradients gradients(state_);
+    assign_all(gradients.buffers, step.buffers);
+    gradients.give(step.gradients);
+    for (const auto& model : state_.models) model->accept_gradients();
+    apply();
+  };
+  advance([&] { step = reduce(loss_of); }, change, [&](Reduced received) { step = std::move(received); });
   ++num_steps_;
-  return mean_loss;
+  if (ranks_) last_ = step;
+  return step.loss;
+}
+
+// The barrier: a rank that has completed the body knows that all have a result, which they need not compute again.
+void ElasticRun::repeatable(const std::function<void()>& body) {
+  const auto compute = [&] {
+    body();
+    if (ranks_) context_.world.barrier();
+  };
+  advance(compute, [] {}, {});
+  last_.reset();
+}
+
+// Runs `compute`, which communicates and leaves the state of the training alone, until it succeeds on all ranks of a
+// view. Then runs `change`, once. `receive`: gets what another rank has computed, if this one has missed its end; null:
+// it has its own result.
+void ElasticRun::advance(const std::function<void()>& compute, const std::function<void()>& change,
+                         const Receive& receive) {
+  if (!ranks_) {
+    compute();
+    change();
+    return;
+  }
+  for (bool is_computed = false;;) {
+    if (!is_computed) is_computed = succeeds(compute);
+    if (is_computed && ranks_->complete(view_, position_ + 1, change)) break;
+    const auto is_behind = recover(receive);
+    if (!is_behind) return;
+    is_computed = *is_behind;
+  }
+  ++position_;
+}
+
+// Joins the ranks of the next view. Returns whether others have completed the body that this rank is in; nothing if
+// they have completed the training.
+std::optional<bool> ElasticRun::recover(const Receive& receive) {
+  while (true) {
+    const auto view = ranks_->next_world();
+    if (!view) return std::nullopt;
+    enter(*view);
+    const bool is_behind = position_ < view_.steps;
+    ensure(position_ + 1 >= view_.steps, "elastic: a rank has missed several steps");
+    if (succeeds([&] { exchange_last_step(is_behind, receive); })) return is_behind;
+  }
+}
+
+void ElasticRun::enter(const elastic::View& view) {
+  std::vector<elastic::MemberId> lost;
+  std::copy_if(view_.members.begin(), view_.members.end(), std::back_inserter(lost),
+               [&](auto member) { return !view.contains(member); });
+  view_ = view;
+  ++num_changes_;
+  shards_ = elastic::shards_of(context_.rank, context_.world_size, options_.logical_ranks);
+  if (lost.empty()) return;
+  follow_world_();
+  if (context_.rank == 0)
+    context_.warn(fmt::format("elastic: rank{} {} of the job {} lost; {} rank{} with {} logical ranks continue",
+                              lost.size() > 1 ? "s" : "", fmt::join(lost, ", "), lost.size() > 1 ? "are" : "is",
+                              context_.world_size, context_.world_size > 1 ? "s" : "", options_.logical_ranks));
+}
+
+// A rank may have missed one step at most: the next one needs its part.
+void ElasticRun::exchange_last_step(bool is_behind, const Receive& receive) {
+  const bool misses = is_behind && receive;
+  auto is_missed = at::full({1}, misses ? 1 : 0, at::kLong);
+  context_.world.all_reduce(is_missed, ReduceOp::kMax).wait();
+  if (is_missed.item<std::int64_t>() == 0) return;
+  const auto source = std::find(view_.members.begin(), view_.members.end(), view_.source) - view_.members.begin();
+  std::vector<at::Tensor> tensors;
+  if (context_.rank == source) {
+    tensors = {last_->gradients, last_->loss};
+    tensors.insert(tensors.end(), last_->buffers.begin(), last_->buffers.end());
+  }
+  broadcast_object_list(context_, tensors, static_cast<int>(source));
+  if (!misses) return;
+  for (auto& tensor : tensors) tensor = tensor.to(context_.device);
+  receive({.gradients = tensors[0], .loss = tensors[1], .buffers = {tensors.begin() + 2, tensors.end()}});
+}
+
+void ElasticRun::finish() {
+  if (!ranks_) return;
+  repeatable([] {});
+  ranks_->finish();
+  ranks_.reset();
+  for (const auto& model : state_.models) {
+    if (auto* ddp = model->joinable()) ddp->follow_group();
+  }
 }
 
 }  // namespace accel

@@ -12,6 +12,7 @@
 
 #include "reference/accelerator/training_step.hpp"
 #include "reference/data/data_loader.hpp"
+#include "reference/elastic/elastic_ranks.hpp"
 #include "reference/elastic/shard_tree.hpp"
 
 /// Training whose bits do not depend on how many ranks compute it.
@@ -31,6 +32,12 @@
 /// gradients of its own one after the other. Samples, random numbers and the weight of a loss belong to the logical
 /// rank; gradients are summed in the order of elastic/shard_tree.hpp, in the dtype of the parameters. So 1, 3 and 64
 /// ranks end with the same parameters, to the last bit, if they compute on the same kind of processor.
+///
+/// With `min_ranks` the training survives its ranks: when a process ends or does not answer for 10 s, the others give up
+/// the step under way, agree on who is left, and repeat the step; a rank that missed the end of a step gets its
+/// gradients from one that did not. Rank numbers and the world size change then, and prepared loaders divide their
+/// samples anew. Other collectives within the body belong into `repeatable`. Ranks over Gloo can be lost; simulated ones
+/// only all together.
 ///
 /// Thread rule: the rank's thread.
 namespace accel {
@@ -63,9 +70,10 @@ class ElasticOrder {
 /// The body of Accelerator::elastic gets one.
 class ElasticRun {
  public:
-  /// Of Accelerator::elastic. Collective.
+  /// Of Accelerator::elastic. Collective. `follow_world`: called after ranks have changed.
   ElasticRun(TrainingStep& accelerator, RankContext& context, TrainingState& state, ElasticOptions options,
-             const std::vector<std::string>& more_problems = {});
+             std::function<void()> follow_world, const std::vector<std::string>& more_problems = {});
+  ~ElasticRun();
   ElasticRun(const ElasticRun&) = delete;
   ElasticRun& operator=(const ElasticRun&) = delete;
 
@@ -83,12 +91,20 @@ class ElasticRun {
     return Steps<Dataset, Collate>(*this, loader, num_epochs);
   }
 
+  /// Runs `body`, which communicates, such as an evaluation; again if a rank is lost. It must not change what a
+  /// repetition reads. Collective.
+  void repeatable(const std::function<void()>& body);
+
   /// See ElasticStep::update.
   at::Tensor update(const std::function<at::Tensor(int shard)>& loss_of, const std::function<void()>& apply);
 
   /// The steps that have been taken.
   [[nodiscard]] std::int64_t num_steps() const { return num_steps_; }
+  /// The times that the ranks of the training have changed.
+  [[nodiscard]] int num_changes() const { return num_changes_; }
   [[nodiscard]] RankContext& context() const { return context_; }
+  /// Of Accelerator::elastic, after the body. Collective.
+  void finish();
   [[nodiscard]] detail::ElasticOrder order_of(const DataLoaderOptions& options, bool is_prepared,
                                               std::int64_t num_samples, std::int64_t num_epochs);
 
@@ -96,15 +112,35 @@ class ElasticRun {
   struct Gradients;
   class StepBuffers;
   class LocalPasses;
-  at::Tensor average_shards(const std::function<at::Tensor(int shard)>& loss_of);
+  // What a step leaves to all ranks: the mean of the gradients, then the number of logical ranks that have each; the
+  // mean loss; the buffers.
+  struct Reduced {
+    at::Tensor gradients, loss;
+    std::vector<at::Tensor> buffers;
+  };
+
+  using Receive = std::function<void(Reduced step)>;
+
+  [[nodiscard]] Reduced reduce(const std::function<at::Tensor(int shard)>& loss_of);
+  void advance(const std::function<void()>& compute, const std::function<void()>& change, const Receive& receive);
+  [[nodiscard]] std::optional<bool> recover(const Receive& receive);
+  void enter(const elastic::View& view);
+  void exchange_last_step(bool is_behind, const Receive& receive);
 
   TrainingStep& accelerator_;
   RankContext& context_;
   TrainingState& state_;
   ElasticOptions options_;
+  std::function<void()> follow_world_;
   elastic::ShardRange shards_;
   std::int64_t seed_;                            // of all random numbers, drawn by rank 0
   std::int64_t num_steps_ = 0, num_epochs_ = 0;  // of all loops
+  // Of a training that survives its ranks:
+  std::unique_ptr<elastic::ElasticRanks> ranks_;  // null: a lost rank ends the job
+  elastic::View view_;
+  int num_changes_ = -1;  // the first view is none
+  std::int64_t position_ = 0;    // steps and repeatable bodies that this rank has completed
+  std::optional<Reduced> last_;  // the step that has led to the position; nothing if that was a repeatable body
 };
 
 /// A step of all logical ranks.
@@ -119,7 +155,8 @@ class ElasticStep {
 
   /// For each logical rank of this rank: `loss_of(batch)`, which computes the loss with a prepared model, and its
   /// backward pass. Then, once, with the mean of all gradients: `apply()`, which clips, steps the optimizers and
-  /// schedules, and clears gradients. Neither communicates: a rank may have fewer logical ranks than others. Returns
+  /// schedules, and clears gradients. Neither communicates: a rank may have fewer logical ranks than others. If a rank
+  /// is lost, losses are computed again, and `apply` is called once nevertheless. Returns
   /// the mean loss of all logical ranks: float64, shape []. Throws StateError if a gradient was not cleared.
   /// Collective.
   template <typename LossOf, typename Apply>

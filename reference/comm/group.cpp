@@ -130,6 +130,12 @@ int Group::size() const { return state_->process_group ? state_->process_group->
 const std::string& Group::name() const { return state_->name; }
 const c10::intrusive_ptr<c10d::ProcessGroup>& Group::process_group() const { return state_->process_group; }
 
+Group Group::replace_everywhere(const Group& other) {
+  Group before(state_->name, state_->process_group);
+  *state_ = *other.state_;
+  return before;
+}
+
 Work Group::all_reduce(at::Tensor& tensor, ReduceOp op, std::source_location where) const {
   const CallSite site(where);
   check_dense(tensor, "all_reduce");

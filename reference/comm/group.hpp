@@ -61,6 +61,8 @@ class Group {
   [[nodiscard]] const std::string& name() const;
   /// The c10d handle, for operations that this class does not wrap; null for a group of one rank without a backend.
   [[nodiscard]] const c10::intrusive_ptr<c10d::ProcessGroup>& process_group() const;
+  /// From now on this group, and every copy of it, is the `other` one: its ranks have changed. Returns what it was.
+  Group replace_everywhere(const Group& other);
 
   /// Reduces `tensor` over all ranks, in place. Dtype: floating or integer; floating only for kMean. Throws
   /// ArgumentError for another dtype, and for a bitwise operation of NCCL.

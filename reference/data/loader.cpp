@@ -93,6 +93,16 @@ void Loader::set_even_batches(bool even_batches) {
   if (!is_being_read()) renew_steps();
 }
 
+void Loader::divide_anew(const DataParallel& data_parallel) {
+  check_state(!is_being_read(),
+              "elastic: a rank was lost inside a loop over a prepared loader; loop within ElasticRun::repeatable");
+  shard_.data_parallel = data_parallel;
+  plan_ = plan_reading(source_, options_, shard_);
+  if (sampler_) plan_.cut.num_samples = sampler_->size();
+  steps_outdated_ = true;
+  renew_steps();
+}
+
 // Deferred while a pass is open: its stream has a reference to the current steps.
 void Loader::renew_steps() {
   if (std::exchange(steps_outdated_, false)) steps_ = steps_of_rank(sampler_, options_, plan_.cut, reading_rank());

@@ -57,6 +57,8 @@ class Loader {
   [[nodiscard]] bool even_batches() const { return shard_.config.even_batches; }
   /// Takes effect from the next pass on. Does nothing for loaders whose ranks always have equal numbers of batches.
   void set_even_batches(bool even_batches);
+  /// The ranks have changed: the next pass divides the samples among the present ones. Throws StateError inside a pass.
+  void divide_anew(const DataParallel& data_parallel);
   [[nodiscard]] bool reads() const { return !is_dispatched() || shard_.context->rank == 0; }
   /// Number of batches that rank 0 reads for one step of a dispatched loader.
   [[nodiscard]] int batches_per_step() const;

@@ -341,6 +341,14 @@ void DistributedDataParallel::suspend_reduction() {
   if (trains()) state_->averaging.reducer->expect_no_backward();
 }
 
+void DistributedDataParallel::follow_group() {
+  auto& averaging = state_->averaging;
+  if (!averaging.reducer) return;
+  auto buckets = averaging.reducer->has_rebuilt_buckets() ? averaging.reducer->buckets() : Buckets();
+  state_->begin_averaging();
+  if (!buckets.empty()) averaging.reducer->resume_with_buckets(std::move(buckets));
+}
+
 void DistributedDataParallel::check_complete(const char* what) const {
   if (!trains() || !state_->averaging.reducer->is_incomplete()) return;
   std::vector<std::string> missing;

@@ -63,6 +63,8 @@ class DistributedDataParallel {
   /// The next backward pass reduces nothing although a forward pass before the suspension has prepared for one, and the
   /// next forward pass exchanges no buffers. Under suspended synchronization.
   void suspend_reduction();
+  /// The ranks of the group have changed: averages over the present ones, in the same buckets.
+  void follow_group();
   /// Throws StateError, which names the parameters, if the last backward pass left some without a gradient.
   void check_complete(const char* what) const;
   /// Throws StateError that names buffers, if they are the cause of this error of a backward pass.

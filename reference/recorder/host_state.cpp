@@ -8,6 +8,7 @@
 
 #include "reference/core/errors.hpp"
 #include "reference/recorder/exchange.hpp"
+#include "reference/recorder/job_reader.hpp"
 
 namespace accel::recorder {
 namespace {
@@ -56,7 +57,8 @@ HostState state_of_host(const JobRecord& record, std::int64_t idle_ms) {
   HostState state{.progress = progress_of(record), .idle_ms = idle_ms, .has_ended = true};
   for (const int world_rank : record.local_ranks()) {
     const auto& rank = record.rank(world_rank);
-    state.has_ended = state.has_ended && rank.end.load() == RankEnd::kLeft;
+    const bool is_lost = record.is_elastic() && has_process_ended(record, world_rank);
+    state.has_ended = state.has_ended && (rank.end.load() == RankEnd::kLeft || is_lost);
     state.waits =
         state.waits || rank.gpu_wait.load() != 0 ||
         std::any_of(std::begin(rank.waits), std::end(rank.waits), [](const auto& wait) { return wait.load() != 0; });

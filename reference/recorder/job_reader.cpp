@@ -266,6 +266,7 @@ class Viewer {
   // A rank is stuck unless it runs, or each of its waits can end: all whom a wait lacks are not stuck (of a message
   // from anybody, one). Ranks of other hosts are taken as not stuck.
   void find_stuck() {
+    if (record_.is_elastic() && !gone_.empty()) return;  // the others are about to go on without them
     std::vector<bool> lives(record_.world_size(), true);
     for (const int rank : record_.local_ranks()) lives[rank] = false;
     for (const int rank : view_.elsewhere) lives[rank] = true;

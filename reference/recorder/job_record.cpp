@@ -14,7 +14,7 @@
 namespace accel::recorder {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x3330'6472'6f63'6572ull;  // "record03": rises with the layout
+constexpr std::uint64_t kMagic = 0x3430'6472'6f63'6572ull;  // "record04": rises with the layout
 constexpr std::size_t kPage = 4096;
 constexpr int kLowestDescriptor = 32;  // below, launchers and shells place those that they pass to programs
 
@@ -42,7 +42,7 @@ struct JobRecord::Header {
   std::uint64_t magic;
   JobRecordOptions options;
   Verdict verdict;
-  std::atomic<bool> is_watched;
+  std::atomic<bool> is_watched, is_elastic;
 };
 
 std::shared_ptr<JobRecord> JobRecord::create(const JobRecordOptions& options) {
@@ -96,6 +96,7 @@ int JobRecord::num_local() const { return header().options.num_local; }
 Verdict& JobRecord::verdict() const { return header().verdict; }
 Ending& JobRecord::ending() const { return *reinterpret_cast<Ending*>(begin_ + kPage); }
 std::atomic<bool>& JobRecord::is_watched() const { return header().is_watched; }
+std::atomic<bool>& JobRecord::is_elastic() const { return header().is_elastic; }
 
 RankRecord& JobRecord::rank(int world_rank) const {
   return *reinterpret_cast<RankRecord*>(begin_ + kFirstRank + (world_rank - first_rank()) * sizeof(RankRecord));
@@ -110,6 +111,7 @@ void JobRecord::clear(int world_rank) const {
 void JobRecord::clear() const {
   fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, kPage, static_cast<off_t>(bytes_ - kPage));
   verdict().state = 0;
+  is_elastic() = false;
 }
 
 }  // namespace accel::recorder

@@ -181,6 +181,8 @@ class JobRecord {
   [[nodiscard]] Ending& ending() const;
   /// Whether a launcher explains what ranks see of the end of others, so that they need not print it.
   [[nodiscard]] std::atomic<bool>& is_watched() const;
+  /// Whether ranks that have ended do not end the job: the others go on without them.
+  [[nodiscard]] std::atomic<bool>& is_elastic() const;
   /// Forgets all that is recorded, for the next attempt of a job. No rank may be running.
   void clear() const;
   /// Forgets what an earlier program of the rank has recorded.

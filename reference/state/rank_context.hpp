@@ -23,6 +23,10 @@
 
 namespace accel {
 
+namespace elastic {
+class ElasticRanks;
+}
+
 /// The index of the batch that a rank reads in each step, among those of all ranks.
 struct BatchPlace {
   int size = 1, index = 0;
@@ -53,6 +57,9 @@ struct RankContext {
   /// Creates a group of some world ranks. Every rank of the world calls it in the same order, whether it is a member or
   /// not. The group is usable only on members.
   std::function<Group(const std::vector<int>& ranks)> new_group;
+  /// Joins the ranks of the world in a training that goes on without those it loses, while at least `min_ranks` are
+  /// left: see elastic/elastic_ranks.hpp. Collective. Null where a lost rank ends the job.
+  std::function<std::unique_ptr<elastic::ElasticRanks>(RankContext& context, int min_ranks)> join_elastic = {};
   /// Sets how long collectives of the world and of later groups wait for their peers; null where none has a time-out.
   std::function<void(std::chrono::milliseconds timeout)> set_timeout = {};
   /// Records how the program has ended, for whoever watches the job. `error`: null after success. Returns whether the

@@ -206,6 +206,8 @@ std::vector<std::string> problems_of_plugins(const AcceleratorOptions& options);
 
 /// Of Accelerator::elastic.
 struct ElasticOptions {
+  /// Set: the training continues without ranks that it loses, while so many are left. Unset: a lost rank ends the job.
+  std::optional<int> min_ranks = {};
   int logical_ranks = 0;  ///< required; at least one for each rank
 };
 

@@ -66,8 +66,7 @@ TextGenerationConfig read_sample(YamlReader reader) {
 ElasticOptions read_elastic(YamlReader reader) {
   ElasticOptions elastic;
   elastic.logical_ranks = reader.required<int>("logical_ranks", at_least_one);
-  if (reader.optional<int>("min_ranks"))
-    reader.problem("min_ranks", "a training does not survive the end of a rank yet; leave it out");
+  elastic.min_ranks = reader.optional<int>("min_ranks");
   reader.finish_keys();
   return elastic;
 }
@@ -150,6 +149,8 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
     if (experiment.elastic->logical_ranks < num_ranks)
       reader.problem("elastic", fmt::format("{} logical ranks for {} ranks; expected at least one for each",
                                             experiment.elastic->logical_ranks, num_ranks));
+    if (const auto least = experiment.elastic->min_ranks.value_or(1); least < 1 || least > num_ranks)
+      reader.problem("elastic", fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", num_ranks, least));
   }
   // Checked only if the file is otherwise valid: a missing batch_size would produce a second, meaningless message.
   if (experiment.accelerator.splits() && !problems.any()) {

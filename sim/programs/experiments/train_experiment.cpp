@@ -350,6 +350,23 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
   // Checkpoints are saved during the training part of an epoch, so a resumed run still has to evaluate that epoch, even
   // if max_steps has been reached.
   bool is_resumed = goes_on || !options.resume.empty();
+  // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts once.
+  const auto evaluate = [&] {
+    result.eval_correct = result.eval_samples = 0;
+    for (auto& batch : eval_batches) {
+      const auto [inputs, targets] = own_positions(batch);
+      const auto [predictions, expected] =
+          accelerator.gather_for_metrics(std::tuple(logits_of(model, inputs).argmax(-1), targets));
+      result.eval_correct += (predictions == expected).sum().template item<std::int64_t>();
+      result.eval_samples += expected.numel();
+    }
+    if (parts.size() > 1) {
+      auto counts = at::tensor(std::vector<std::int64_t>{result.eval_correct, result.eval_samples});
+      parts.group().all_reduce(counts).wait();
+      result.eval_correct = counts[0].item<std::int64_t>();
+      result.eval_samples = counts[1].item<std::int64_t>();
+    }
+  };
   const auto run_epochs = [&](ElasticRun* elastic) {
     for (; course.epoch < experiment.epochs && (!done() || is_resumed); ++course.epoch) {
       is_resumed = false;
@@ -360,22 +377,10 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
         train_epoch();
       model->eval();
       const c10::NoGradGuard no_grad;
-      // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
-      // once.
-      result.eval_correct = result.eval_samples = 0;
-      for (auto& batch : eval_batches) {
-        const auto [inputs, targets] = own_positions(batch);
-        const auto [predictions, expected] =
-            accelerator.gather_for_metrics(std::tuple(logits_of(model, inputs).argmax(-1), targets));
-        result.eval_correct += (predictions == expected).sum().template item<std::int64_t>();
-        result.eval_samples += expected.numel();
-      }
-      if (parts.size() > 1) {
-        auto counts = at::tensor(std::vector<std::int64_t>{result.eval_correct, result.eval_samples});
-        parts.group().all_reduce(counts).wait();
-        result.eval_correct = counts[0].item<std::int64_t>();
-        result.eval_samples = counts[1].item<std::int64_t>();
-      }
+      if (elastic != nullptr)
+        elastic->repeatable(evaluate);
+      else
+        evaluate();
       if (options.trace) {
         result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})",
                                            context.rank, course.epoch, result.eval_correct, result.eval_samples));

@@ -189,7 +189,8 @@ void run_rank(RankContext& context, const Arguments& arguments, const Experiment
   options.progress_descriptor = shows_progress(arguments) ? kProgressDescriptor : -1;
   RankResult result;
   train_experiment(context, experiment, task, options, result);
-  context.world.barrier();
+  const bool is_elastic = experiment.elastic && experiment.elastic->min_ranks;  // the others may have left already
+  if (!is_elastic) context.world.barrier();
   write_lines(result_file(arguments.worker_dir, context.rank).string(), {Json{{"steps", result.steps},
                                                                               {"samples", result.samples},
                                                                               {"seconds", result.seconds},
@@ -260,7 +261,9 @@ int run_processes(const Arguments& arguments) {
     return launched.exit_code == kUsage ? kUsage : kFailure;
   }
   std::vector<RankResult> results;
-  for (int rank = 0; rank < arguments.ranks(); ++rank) results.push_back(read_result(folder.path(), rank));
+  for (int rank = 0; rank < arguments.ranks(); ++rank) {
+    if (fs::exists(result_file(folder.path(), rank))) results.push_back(read_result(folder.path(), rank));
+  }
   finish(arguments, results, launched.peak_rss_bytes);
   return kSuccess;
 }

@@ -63,7 +63,7 @@ class Trainer {
       : shared_(shared), options_(options), self_(options.self), member_(options, mailbox) {}
 
   void train() {
-    auto view = member_.next_view();
+    auto view = *member_.next_view();
     auto& own = shared_.states[self_];
     while (own.steps <= kSteps) {  // the last one changes nothing: it is the end that all have to reach
       const auto step = own.steps.load();
@@ -80,15 +80,19 @@ class Trainer {
       }
       if (member_.has_finished_peer()) return;
       ++shared_.num_repeated[self_];
-      view = next_view();
+      const auto next = next_view();
+      if (!next) return;
+      view = *next;
     }
     member_.finish();
   }
 
  private:
-  View next_view() {
+  std::optional<View> next_view() {
     for (;;) {
-      const auto view = member_.next_view();
+      const auto next = member_.next_view();
+      if (!next) return std::nullopt;
+      const auto& view = *next;
       ++shared_.num_views[self_];
       auto& own = shared_.states[self_];
       if (own.steps == view.steps) return view;
@@ -220,7 +224,7 @@ TEST_F(MemberTest, ProcessesThatNothingHappensToEndTogether) {
 TEST_F(MemberTest, AMemberAloneGetsAnotherView) {
   Mailbox mailbox("127.0.0.1");
   Member member({.self = 7, .job = 1, .peers = {{7, mailbox.address(), getpid()}}}, mailbox);
-  const auto first = member.next_view(), second = member.next_view();
+  const auto first = *member.next_view(), second = *member.next_view();
   EXPECT_EQ(second.members, std::vector<MemberId>{7});
   EXPECT_GT(second.number, first.number);
   EXPECT_FALSE(member.is_current(first));

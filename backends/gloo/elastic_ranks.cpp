@@ -1,0 +1,227 @@
+// Note [A world of survivors]
+// Each view has a world of its own: new groups, over a new store, since the old ones may wait for the lost rank. Forming
+// it waits for the other members, of which one may end meanwhile; a thread does that, and is left to itself if the view
+// changes. The old groups end in a thread too: their operations end when the other survivors close theirs.
+#include "backends/gloo/elastic_ranks.hpp"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <random>
+#include <sstream>
+#include <thread>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "backends/elastic/mailbox.hpp"
+#include "backends/elastic/member.hpp"
+#include "backends/recorded/c10d_store.hpp"
+#include "backends/sockets/listening_socket.hpp"
+#include "backends/watch/watched_rank.hpp"
+#include "reference/core/error_text.hpp"
+#include "reference/core/system/resource_limits.hpp"
+#include "reference/recorder/rank_recorder.hpp"
+
+namespace accel::gloo {
+namespace {
+
+using elastic::MemberId;
+using elastic::View;
+using Store = c10::intrusive_ptr<c10d::Store>;
+
+constexpr std::chrono::seconds kMeetingTime{60};  // of the members of a view that nobody leaves
+constexpr std::chrono::milliseconds kLookInterval{20};
+constexpr int kAttempts = 3;  // of views with the same members
+
+// Of a rank: where the others reach it.
+struct Contact {
+  MemberId id = -1;
+  pid_t pid = 0;
+  std::string machine, mailbox, host;
+  int store_port = 0;
+};
+
+std::string words_of(const Contact& contact) {
+  return fmt::format("{} {} {} {} {} {}", contact.id, contact.pid, contact.machine, contact.mailbox, contact.host,
+                     contact.store_port);
+}
+
+Contact contact_of(const std::string& text) {
+  Contact contact;
+  std::istringstream(text) >> contact.id >> contact.pid >> contact.machine >> contact.mailbox >> contact.host >> contact.store_port;
+  return contact;
+}
+
+int port_of(int descriptor) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  auto* const any = reinterpret_cast<sockaddr*>(&address);
+  ensure(getsockname(descriptor, any, &length) == 0, "a store has no address");
+  return ntohs(address.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(any)->sin6_port
+                                             : reinterpret_cast<const sockaddr_in*>(any)->sin_port);
+}
+
+c10d::TCPStoreOptions store_options(int port) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(port);
+  options.waitWorkers = false;
+  options.timeout = kMeetingTime;
+  return options;
+}
+
+Store serve_store(const std::string& host) {
+  const int descriptor = checked_descriptor(sockets::listen_on(host, 0), fmt::format("a store at {}", host));
+  auto options = store_options(port_of(descriptor));
+  options.isServer = true;
+  options.masterListenFd = descriptor;  // the store owns it
+  return c10::make_intrusive<c10d::TCPStore>(host, options);
+}
+
+int port_of(const Store& server) { return static_cast<c10d::TCPStore&>(*server).getPort(); }
+
+// What a thread of its own forms.
+struct Forming {
+  std::mutex mutex;
+  std::condition_variable changed;
+  Group group;
+  Store store;
+  GlooOptions options;
+  std::string error;
+  bool has_group = false, has_failed = false;
+};
+
+void end_in_background(Group group) {
+  std::thread([ending = std::move(group)]() mutable { ending = Group(); }).detach();
+}
+
+class GlooRanks : public elastic::ElasticRanks {
+ public:
+  GlooRanks(RankContext& context, const Store& store, GlooOptions options, int min_ranks)
+      : context_(context), options_(std::move(options)), server_(serve_store(options_.hostname)) {
+    mailbox_ = std::make_unique<elastic::Mailbox>(options_.hostname);
+    recorder::C10dStore meeting(c10::make_intrusive<c10d::PrefixStore>("elastic", store), /*ends_with_rank_0=*/true);
+    if (context.rank == 0) meeting.set("job", std::to_string(std::random_device()() + (1ULL << 32) * std::random_device()()));
+    const auto own_id = options_.members.empty() ? context.rank : options_.members[context.rank];
+    const Contact own{own_id,           getpid(),         recorder::host_name(), mailbox_->address(),
+                    options_.hostname, port_of(server_)};
+    meeting.set(std::to_string(context.rank), words_of(own));
+    elastic::MemberOptions member{.self = own_id};
+    member.membership.min_ranks = min_ranks;
+    for (int rank = 0; rank < context.world_size; ++rank) {
+      auto contact = contact_of(meeting.get(std::to_string(rank)));
+      member.peers.push_back({contact.id, contact.mailbox, contact.machine == own.machine ? contact.pid : 0});
+      contacts_.emplace(contact.id, std::move(contact));
+    }
+    member.job = std::stoull(meeting.get("job"));
+    member_ = std::make_shared<elastic::Member>(member, *mailbox_);
+    if (options_.recorder) options_.recorder->record()->is_elastic() = true;
+  }
+
+  std::optional<View> next_world() override {
+    std::vector<MemberId> failed_members;
+    for (int failures = 0;;) {
+      const auto view = member_->next_view();
+      if (!view) return std::nullopt;
+      const auto forming = form(*view);
+      if (!forming) continue;
+      if (forming->has_group) {
+        enter(*view, *forming);
+        return view;
+      }
+      failures = view->members == failed_members ? failures + 1 : 1;
+      failed_members = view->members;
+      if (failures == kAttempts) throw CommError(forming->error);
+    }
+  }
+
+  bool complete(const View& view, std::int64_t position, const std::function<void()>& change) override {
+    return member_->complete(view, position, change);
+  }
+
+  void finish() override {
+    member_->finish();
+    member_.reset();
+  }
+
+ private:
+  // Null if the view has changed meanwhile, or the training has ended.
+  std::shared_ptr<Forming> form(const View& view) {
+    auto options = options_;
+    options.members.assign(view.members.begin(), view.members.end());
+    options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kMeetingTime);
+    options.wait_state = [member = std::weak_ptr(member_), view] {
+      const auto living = member.lock();
+      if (!living) return WaitState::kOver;
+      return living->is_current(view) ? WaitState::kContinue : WaitState::kGiveUp;
+    };
+    auto forming = std::make_shared<Forming>();
+    forming->options = options;
+    const auto own = std::find(view.members.begin(), view.members.end(), member_->id()) - view.members.begin();
+    std::thread([forming, options, contact = contacts_.at(view.members.front()), number = view.number,
+                 rank = static_cast<int>(own), size = static_cast<int>(view.members.size())] {
+      std::string error;
+      Group group;
+      Store store;
+      try {
+        store = c10::make_intrusive<c10d::PrefixStore>(
+            fmt::format("view/{}", number),
+            c10::make_intrusive<c10d::TCPStore>(contact.host, store_options(contact.store_port)));
+        group = make_group(world_name(number), store, rank, size, options);
+      } catch (const std::exception& caught) {
+        error = caught.what();
+      }
+      const std::lock_guard lock(forming->mutex);
+      forming->group = std::move(group);
+      forming->store = std::move(store);
+      forming->error = std::move(error);
+      forming->has_failed = !forming->error.empty();
+      forming->has_group = !forming->has_failed;
+      forming->changed.notify_all();
+    }).detach();
+    std::unique_lock lock(forming->mutex);
+    while (!forming->has_group && !forming->has_failed) {
+      if (!member_->is_current(view) || member_->has_finished_peer()) return nullptr;
+      forming->changed.wait_for(lock, kLookInterval);
+    }
+    if (forming->has_group) forming->group.process_group()->setTimeout(options_.timeout);
+    return forming;
+  }
+
+  void enter(const View& view, Forming& forming) {
+    const auto own = std::find(view.members.begin(), view.members.end(), member_->id());
+    context_.rank = static_cast<int>(own - view.members.begin());
+    context_.world_size = static_cast<int>(view.members.size());
+    end_in_background(context_.world.replace_everywhere(forming.group));
+    forming.group = Group();
+    auto& options = forming.options;
+    options.timeout = options_.timeout;
+    offer_groups(context_, forming.store, options, make_group, world_name(view.number) + ", ");
+    options.wait_state = {};
+    context_.join_elastic = [server = server_, store = forming.store, options](RankContext& rank, int min_ranks) {
+      return accel::gloo::join_elastic(rank, store, options, min_ranks);
+    };
+  }
+
+  static std::string world_name(std::int64_t view) { return fmt::format("world of view {}", view); }
+
+  RankContext& context_;
+  GlooOptions options_;
+  Store server_;
+  std::unique_ptr<elastic::Mailbox> mailbox_;
+  std::map<MemberId, Contact> contacts_;
+  std::shared_ptr<elastic::Member> member_;
+};
+
+}  // namespace
+
+std::unique_ptr<elastic::ElasticRanks> join_elastic(RankContext& context, Store store, const GlooOptions& options,
+                                                    int min_ranks) {
+  return std::make_unique<GlooRanks>(context, store, options, min_ranks);
+}
+
+}  // namespace accel::gloo

@@ -143,6 +143,10 @@ class GlooRanks : public elastic::ElasticRanks {
     return member_->complete(view, position, change);
   }
 
+  [[nodiscard]] bool is_loss(const CommError& error) const override {
+    return dynamic_cast<const elastic::RankLost*>(&error) != nullptr;
+  }
+
   void finish() override {
     member_->finish();
     member_.reset();

@@ -69,16 +69,6 @@ std::int64_t agreed_seed(RankContext& context) {
   return context.world_size == 1 ? seed.front() : broadcast_object_list(context, seed).front();
 }
 
-// Whether `body` has ended without the loss of a rank.
-bool succeeds(const std::function<void()>& body) {
-  try {
-    body();
-    return true;
-  } catch (const elastic::RankLost&) {
-    return false;
-  }
-}
-
 void assign_all(const std::vector<at::Tensor>& tensors, const std::vector<at::Tensor>& values) {
   const c10::NoGradGuard no_grad;
   for (std::size_t index = 0; index < tensors.size(); ++index) tensors[index].copy_(values[index]);
@@ -367,6 +357,17 @@ void ElasticRun::advance(const std::function<void()>& compute, const std::functi
     is_computed = *is_behind;
   }
   ++position_;
+}
+
+// Whether `body` has ended without the loss of a rank.
+bool ElasticRun::succeeds(const std::function<void()>& body) const {
+  try {
+    body();
+    return true;
+  } catch (const CommError& error) {
+    if (!ranks_->is_loss(error)) throw;
+    return false;
+  }
 }
 
 // Joins the ranks of the next view. Returns whether others have completed the body that this rank is in; nothing if

@@ -36,8 +36,8 @@
 /// With `min_ranks` the training survives its ranks: when a process ends or does not answer for 10 s, the others give up
 /// the step under way, agree on who is left, and repeat the step; a rank that missed the end of a step gets its
 /// gradients from one that did not. Rank numbers and the world size change then, and prepared loaders divide their
-/// samples anew. Other collectives within the body belong into `repeatable`. Ranks over Gloo can be lost; simulated ones
-/// only all together.
+/// samples anew. Other collectives within the body belong into `repeatable`. Ranks over Gloo can be lost, and simulated
+/// ones by faults that end their processes.
 ///
 /// Thread rule: the rank's thread.
 namespace accel {
@@ -123,6 +123,7 @@ class ElasticRun {
 
   [[nodiscard]] Reduced reduce(const std::function<at::Tensor(int shard)>& loss_of);
   void advance(const std::function<void()>& compute, const std::function<void()>& change, const Receive& receive);
+  [[nodiscard]] bool succeeds(const std::function<void()>& body) const;
   [[nodiscard]] std::optional<bool> recover(const Receive& receive);
   void enter(const elastic::View& view);
   void exchange_last_step(bool is_behind, const Receive& receive);

@@ -9,7 +9,7 @@
 
 namespace accel::elastic {
 
-/// A collective has failed, or was given up, because a rank of the world is lost: the others continue in another view.
+/// A collective was given up, because a rank of the world is lost: the others continue in another view.
 class RankLost : public CommError {
  public:
   using CommError::CommError;
@@ -32,7 +32,10 @@ class NotAMember : public CommError {
 ///       try {
 ///         const auto sum = exchange();                         // over context.world
 ///         if (ranks.complete(*view, position + 1, [&] { apply(sum); })) ++position; else view = ranks.next_world();
-///       } catch (const RankLost&) { view = ranks.next_world(); }
+///       } catch (const CommError& error) {
+///         if (!ranks.is_loss(error)) throw;
+///         view = ranks.next_world();
+///       }
 ///     }
 ///
 /// Thread rule: the rank's thread.
@@ -50,6 +53,8 @@ class ElasticRanks {
   /// Changes the state from one position to the next: no view is agreed upon meanwhile. Does nothing and returns false
   /// if the view is not current. If `change` throws, this rank counts as one without state.
   virtual bool complete(const View& view, std::int64_t position, const std::function<void()>& change) = 0;
+  /// Whether this error of a collective means that a rank is lost.
+  [[nodiscard]] virtual bool is_loss(const CommError& error) const = 0;
   /// The training is complete on all ranks. Afterwards a lost rank ends the job.
   virtual void finish() = 0;
 };

@@ -17,6 +17,7 @@
 #include "sim/backend/crash_report.hpp"
 #include "sim/backend/operator_clock.hpp"
 #include "sim/backend/sim_backend.hpp"
+#include "sim/backend/sim_elastic_ranks.hpp"
 #include "sim/backend/sim_observer.hpp"
 #include "sim/backend/thread_guard.hpp"
 
@@ -52,6 +53,9 @@ void run_thread(const SimulationOptions& options, const SimulatedRank& simulated
     member.world->group(name, ranks);
     const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
     return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
+  };
+  context.join_elastic = [member, comparison = simulated.comparison](RankContext& own, int min_ranks) {
+    return join_elastic(own, member, comparison, min_ranks);
   };
   context.listener = std::make_shared<SimObserver>(world, simulated.comparison, simulated.recorder, rank);
   context.print = [&output](const std::string& text) {

@@ -61,7 +61,7 @@ void FailureHandler::fail(const std::exception_ptr& error) {
 
 void FailureHandler::fail_by_rank(int rank, const std::exception_ptr& error) {
   if (may_be_caused_by_fault()) {
-    disconnect({rank}, [rank](int) { return connection_closed(rank); });  // as peers of a process that ends see it
+    end_process(rank, [rank](int) { return connection_closed(rank); }, /*notice_seconds=*/0);
   } else if (!record_.has_failed()) {
     fail(released_by(rank, error));
   }
@@ -109,6 +109,21 @@ void FailureHandler::keep_open_until_failure(const std::shared_ptr<Meeting>& mee
   }
   // A thread that failed the run in the meantime saw this meeting neither in its group's list nor in `lost_`.
   if (record_.has_failed()) calls_.end_meeting(*meeting, record_.failure());
+}
+
+// Recorded before the groups break: whoever sees that knows why.
+void FailureHandler::end_process(int rank, const RankErrors& errors, double notice_seconds) {
+  {
+    const MutexLock lock(mutex_);
+    const auto is_rank = [&](const auto& ended) { return ended.rank == rank; };
+    if (std::none_of(ended_.begin(), ended_.end(), is_rank)) ended_.push_back({rank, notice_seconds});
+  }
+  disconnect({rank}, errors);
+}
+
+std::vector<EndedProcess> FailureHandler::ended_processes() {
+  const MutexLock lock(mutex_);
+  return ended_;
 }
 
 // Breaks every group that contains one of the ranks. The members learn of it in their current or next

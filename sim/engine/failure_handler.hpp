@@ -39,6 +39,10 @@ class FailureHandler {
   /// Keeps a meeting that all have joined and whose message was lost. It ends when the run fails, or now if it has.
   void keep_open_until_failure(const std::shared_ptr<Meeting>& meeting);
 
+  /// The process of the rank ends, of which its peers see `errors`; after `notice_seconds` all know.
+  void end_process(int rank, const RankErrors& errors, double notice_seconds);
+  /// In the order in which they have ended.
+  [[nodiscard]] std::vector<EndedProcess> ended_processes();
   /// Breaks the connections of these ranks: all later collectives of their groups fail with these errors.
   void disconnect(const std::vector<int>& ranks, const RankErrors& errors);
   /// Ends the wait of every blocked rank with its error and breaks all groups. Advances the virtual clocks by
@@ -63,6 +67,7 @@ class FailureHandler {
   Mutex mutex_;
   Meetings lost_ ACCEL_GUARDED_BY(mutex_);  // not in any group's list of open meetings
   std::vector<int> hanging_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<EndedProcess> ended_ ACCEL_GUARDED_BY(mutex_);
 };
 
 }  // namespace accel::sim

@@ -23,6 +23,12 @@ class GlooError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The process of a rank that has ended before its program; the others know it after a while.
+struct EndedProcess {
+  int rank = 0;
+  double notice_seconds = 0;  // virtual
+};
+
 /// Returns "Connection closed by peer", the error that ranks see when another rank's process ends.
 std::exception_ptr connection_closed(int rank);
 

@@ -104,6 +104,13 @@ RunError error_of(World& world, const RankExits::Errors& errors) {
   return {std::move(outcomes), world.failures().diagnosis()};
 }
 
+// The ranks of an elastic run that have ended well have completed it without those whose processes have ended.
+void forgive_ended_processes(World& world, RankExits::Errors& errors) {
+  if (!world.is_elastic() || world.failures().has_failed()) return;
+  if (std::none_of(errors.begin(), errors.end(), [](const auto& error) { return *error == nullptr; })) return;
+  for (const auto& ended : world.ended_processes()) errors[ended.rank] = std::exception_ptr();
+}
+
 // How long a rank may run its own code after a failure before it is reported as stuck. A rank that computes
 // notices the failure in its next call, normally within the time-out; if the time-out has already passed, only
 // the grace period remains.
@@ -159,6 +166,7 @@ void run_ranks(World& world, const std::function<void(int)>& body) {
                num_started, num_ranks, std::chrono::seconds(kStartDeadline).count());
 
   auto errors = endings.errors();
+  forgive_ended_processes(world, errors);
   if (std::all_of(errors.begin(), errors.end(), [](const auto& error) { return *error == nullptr; })) {
     const auto failure = world.failures().failure();  // failed after the last call of every rank, so no rank saw it
     if (!failure) return;

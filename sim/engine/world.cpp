@@ -52,6 +52,7 @@ struct World::Parts {
   FailureHandler failure_handler;
   Rendezvous rendezvous;
   Messages messages;
+  std::atomic<bool> is_elastic{false};
 };
 
 World::World(WorldOptions options) {
@@ -160,6 +161,12 @@ bool World::report(Check check, Diagnosis found) {
 }
 void World::hang(int rank) { parts_->failure_handler.hang(rank); }
 std::vector<int> World::hanging() { return parts_->failure_handler.hanging(); }
+
+void World::end_process(int rank, const RankErrors& errors, double notice_seconds) {
+  parts_->failure_handler.end_process(rank, errors, notice_seconds);
+}
+std::vector<EndedProcess> World::ended_processes() { return parts_->failure_handler.ended_processes(); }
+std::atomic<bool>& World::is_elastic() { return parts_->is_elastic; }
 
 void World::disconnect(const std::vector<int>& ranks, const RankErrors& errors) {
   parts_->failure_handler.disconnect(ranks, errors);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <map>
@@ -114,6 +115,12 @@ class World {
   [[noreturn]] void hang(int rank);
   /// Returns the ranks that are blocked in `hang`.
   [[nodiscard]] std::vector<int> hanging();
+  /// The process of the rank ends, of which its peers see `errors`; after `notice_seconds` of virtual time all know. It
+  /// ends the run, unless the run is elastic and a rank ends well.
+  void end_process(int rank, const RankErrors& errors, double notice_seconds = 0);
+  /// In the order in which they have ended.
+  [[nodiscard]] std::vector<EndedProcess> ended_processes();
+  [[nodiscard]] std::atomic<bool>& is_elastic();
   /// Breaks the connections of these ranks: all later collectives of their groups fail with these errors.
   void disconnect(const std::vector<int>& ranks, const RankErrors& errors);
   /// Ends the wait of every blocked rank with its error and breaks all groups. Advances the virtual clocks by

@@ -88,7 +88,7 @@ class CrashDuringCollective : public MarkingEffect {
       return other == rank ? std::make_exception_ptr(InjectedFault("injected crash during a collective"))
                            : connection_closed(rank);
     };
-    world.disconnect({*fault_.rank}, faults.error);
+    world.end_process(*fault_.rank, faults.error);
   }
 };
 

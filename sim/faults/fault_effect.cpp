@@ -40,7 +40,7 @@ bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, co
 }
 
 void FaultEffect::disconnect(World& world, int rank) {
-  world.disconnect({rank}, [rank](int) { return connection_closed(rank); });
+  world.end_process(rank, [rank](int) { return connection_closed(rank); });
 }
 
 void FaultEffect::crash(World& world, int rank, const std::string& how) {

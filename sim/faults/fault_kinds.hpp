@@ -35,6 +35,7 @@ enum class FaultKind : std::uint8_t {
   kDiskFull,
   kWrongCall,
   kNanGradient,
+  kRankLeave,
   kCount,  ///< the number of kinds, not a kind
 };
 
@@ -202,6 +203,16 @@ inline constexpr auto kFaultRules = [] {
        .sees = "One value of the rank's gradients is not finite before they are summed. No rank sees an error: "
                "that gradient is equal and not finite on all ranks, and so are the parameters after the step "
                "and soon the loss."},
+      {.kind = FaultKind::kRankLeave,
+       .name = "rank_leave",
+       .target = FaultTarget::kRank,
+       .takes = kRank | kWhen | kSeconds,
+       .drawn = When::Unit::kStep,
+       .defaults = {{{kSeconds, 0.1}}},
+       .sees = "The rank's process ends, and all others have noticed it after `seconds` of virtual time. An elastic "
+               "training with `min_ranks` continues without the rank, as after every end of a process in this table, "
+               "and its results equal those of a run without the fault. Other programs end as with "
+               "`rank_crash_before_collective`."},
   });
 }();
 

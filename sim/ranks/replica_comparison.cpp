@@ -7,16 +7,27 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "reference/mesh/parameter_layout.hpp"
 #include "sim/ranks/replica_difference.hpp"
 
 namespace accel::sim {
 
+ReplicaComparison::ReplicaComparison(World& world) : world_(world), ranks_(world.num_ranks()), next_(world.num_ranks()) {
+  std::iota(ranks_.begin(), ranks_.end(), 0);
+}
+
+void ReplicaComparison::set_ranks(const std::vector<int>& ranks) {
+  const MutexLock lock(mutex_);
+  ranks_ = ranks;
+}
+
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
 void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std::vector<int> parts, int stage_rank,
                                std::uint64_t generator, const DescribeParameter& describe) {
   Submissions complete;
+  std::vector<int> compared;
   std::uint64_t update = 0;
   {
     const MutexLock lock(mutex_);
@@ -25,17 +36,20 @@ void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std
     auto& submissions = open_[turn];
     submissions.ranks.resize(world_.num_ranks());
     submissions.ranks[rank] = {std::move(states), std::move(parts), stage_rank, generator};
-    if (++submissions.num_submitted < world_.num_ranks()) return;
+    submissions.ranks[rank].is_there = true;
+    const auto is_there = [&](int other) { return submissions.ranks[other].is_there; };
+    if (!std::all_of(ranks_.begin(), ranks_.end(), is_there)) return;
+    compared = ranks_;
     complete = std::move(submissions);
     // Earlier incomplete submissions stay incomplete: some rank had no batch for those updates.
     open_.erase(open_.begin(), open_.upper_bound(turn));
     update = first_updates_[turn.interval] + turn.update;
   }
   std::map<int, std::vector<int>> ranks_of_stages;
-  for (int other = 0; other < world_.num_ranks(); ++other)
+  for (const int other : compared)
     ranks_of_stages[complete.ranks[other].stage_rank].push_back(other);
   for (const auto& [stage, ranks] : ranks_of_stages) compare(ranks, update, complete, describe);
-  compare_generators(update, complete);
+  compare_generators(compared, update, complete);
 }
 
 // Called at the end of a join context, in which ranks that ran out of data stop updating. A new interval realigns
@@ -112,10 +126,12 @@ bool ReplicaComparison::agree(const std::vector<int>& ranks, std::uint64_t updat
 
 // A finding, not an error: ranks may seed differently on purpose. Only a change from equal to different is
 // suspicious, for example a rank that draws one number more than the others.
-void ReplicaComparison::compare_generators(std::uint64_t update, const Submissions& submissions) {
+void ReplicaComparison::compare_generators(const std::vector<int>& ranks, std::uint64_t update,
+                                           const Submissions& submissions) {
   std::vector<std::uint64_t> generators;
-  for (const auto& submission : submissions.ranks) generators.push_back(submission.generator);
-  const auto others = minority(generators);
+  for (const int rank : ranks) generators.push_back(submissions.ranks[rank].generator);
+  auto others = minority(generators);
+  for (auto& other : others) other = ranks[other];
   bool were_equal = false;
   {
     const MutexLock lock(mutex_);

@@ -31,7 +31,7 @@ using DescribeParameter = std::function<ParameterDescription(std::size_t place)>
 /// Thread rule: any rank's thread.
 class ReplicaComparison {
  public:
-  explicit ReplicaComparison(World& world) : world_(world), next_(world.num_ranks()) {}
+  explicit ReplicaComparison(World& world);
 
   /// Submits the states of all parameters of `rank`'s models, whose hashes are equal on all ranks in a correct program,
   /// the part that each is (ParameterLayout::layer_part), the stages that the rank has (Replicas::stage_rank), and
@@ -41,6 +41,8 @@ class ReplicaComparison {
   /// From here on `rank`'s next update is compared with the next update of every other rank after the same call: ranks
   /// may have made different numbers of updates before. Every rank calls it, but none waits.
   void begin_interval(int rank);
+  /// From here on the updates of these ranks are compared, in ascending order: the others have ended.
+  void set_ranks(const std::vector<int>& ranks);
 
  private:
   struct Turn {
@@ -54,10 +56,10 @@ class ReplicaComparison {
     std::vector<int> parts;  // see layer_part, one per state
     int stage_rank = 0;
     std::uint64_t generator = 0;
+    bool is_there = false;
   };
   struct Submissions {
-    std::vector<Submission> ranks;
-    int num_submitted = 0;
+    std::vector<Submission> ranks;  // by rank
   };
 
   // `ranks`: those with the same stages.
@@ -66,10 +68,11 @@ class ReplicaComparison {
   // Returns whether the hashes of these ranks, one list each, are equal.
   bool agree(const std::vector<int>& ranks, std::uint64_t update, const std::vector<Hashes>& hashes,
              const Submissions& submissions, const DescribeParameter& describe);
-  void compare_generators(std::uint64_t update, const Submissions& submissions);
+  void compare_generators(const std::vector<int>& ranks, std::uint64_t update, const Submissions& submissions);
 
   World& world_;
   Mutex mutex_;
+  std::vector<int> ranks_ ACCEL_GUARDED_BY(mutex_);  // those that are compared
   std::vector<Turn> next_ ACCEL_GUARDED_BY(mutex_);  // by rank
   std::vector<std::uint64_t> first_updates_ ACCEL_GUARDED_BY(mutex_) = {
       0};  // per interval, counted by the rank with the most updates

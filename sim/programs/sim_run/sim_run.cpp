@@ -125,13 +125,16 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   limit_retained_memory(num_ranks);
   const Rehearsal rehearsal(arguments.rehearsal, num_ranks);
   std::vector<RankResult> results(num_ranks);
+  std::vector<std::uint8_t> are_complete(num_ranks);  // not of ranks that an elastic training has lost
   const bool has_page = !arguments.rehearsal.report.empty();
   const auto report = run_threads_or_exit(rehearsal, "sim-run", collective_timeout(), [&](RankContext& rank) {
     auto options = arguments.train_options();
-    options.keeps_losses = has_page && rank.rank == 0;
+    const int of_run = rank.rank;  // its number may change
+    options.keeps_losses = has_page && of_run == 0;
     options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;
     record_rank(rank, arguments.record);
-    train_experiment(rank, experiment, task, options, results[rank.rank]);
+    train_experiment(rank, experiment, task, options, results[of_run]);
+    are_complete[of_run] = 1;
   });
   rehearsal.write(report);
   const auto updates = report.times.empty() ? 0 : report.times.front().updates.size();
@@ -147,6 +150,7 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   if (arguments.rehearsal.is_virtual()) std::cout << describe({points.back().prediction});
+  std::erase_if(results, [&](const RankResult& result) { return are_complete[&result - results.data()] == 0; });
   finish(arguments, results, usage.ru_maxrss * 1024);
   return kSuccess;
 }

@@ -1,7 +1,8 @@
 // Note [A world of survivors]
 // Each view has a world of its own: new groups, over a new store, since the old ones may wait for the lost rank. Forming
 // it waits for the other members, of which one may end meanwhile; a thread does that, and is left to itself if the view
-// changes. The old groups end in a thread too: their operations end when the other survivors close theirs.
+// changes. Operations of the old groups may still write to tensors. They end when all survivors close these groups, and
+// the rank waits for that, but for a limited time: a rank that is stopped keeps its connections open.
 #include "backends/gloo/elastic_ranks.hpp"
 
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <future>
 #include <cstdlib>
 #include <mutex>
 #include <random>
@@ -36,6 +38,7 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 
 constexpr std::chrono::seconds kMeetingTime{60};  // of the members of a view that nobody leaves
 constexpr std::chrono::milliseconds kLookInterval{20};
+constexpr std::chrono::seconds kClosingTime{2};
 constexpr int kAttempts = 3;  // of views with the same members
 
 // Of a rank: where the others reach it.
@@ -95,8 +98,13 @@ struct Forming {
   bool has_group = false, has_failed = false;
 };
 
-void end_in_background(Group group) {
-  std::thread([ending = std::move(group)]() mutable { ending = Group(); }).detach();
+void close_group(Group group) {
+  auto closed = std::make_shared<std::promise<void>>();
+  std::thread([closing = std::move(group), closed]() mutable {
+    closing = Group();
+    closed->set_value();
+  }).detach();
+  closed->get_future().wait_for(kClosingTime);
 }
 
 class GlooRanks : public elastic::ElasticRanks {
@@ -143,7 +151,7 @@ class GlooRanks : public elastic::ElasticRanks {
     return member_->complete(view, position, change);
   }
 
-  [[nodiscard]] bool is_loss(const CommError& error) const override {
+  [[nodiscard]] bool is_loss(const std::exception& error) const override {
     return dynamic_cast<const elastic::RankLost*>(&error) != nullptr;
   }
 
@@ -200,7 +208,7 @@ class GlooRanks : public elastic::ElasticRanks {
     const auto own = std::find(view.members.begin(), view.members.end(), member_->id());
     context_.rank = static_cast<int>(own - view.members.begin());
     context_.world_size = static_cast<int>(view.members.size());
-    end_in_background(context_.world.replace_everywhere(forming.group));
+    close_group(context_.world.replace_everywhere(forming.group));
     forming.group = Group();
     auto& options = forming.options;
     options.timeout = options_.timeout;

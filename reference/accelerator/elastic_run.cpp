@@ -364,7 +364,7 @@ bool ElasticRun::succeeds(const std::function<void()>& body) const {
   try {
     body();
     return true;
-  } catch (const CommError& error) {
+  } catch (const std::exception& error) {
     if (!ranks_->is_loss(error)) throw;
     return false;
   }

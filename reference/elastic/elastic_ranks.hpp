@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <optional>
 
@@ -32,7 +33,7 @@ class NotAMember : public CommError {
 ///       try {
 ///         const auto sum = exchange();                         // over context.world
 ///         if (ranks.complete(*view, position + 1, [&] { apply(sum); })) ++position; else view = ranks.next_world();
-///       } catch (const CommError& error) {
+///       } catch (const std::exception& error) {
 ///         if (!ranks.is_loss(error)) throw;
 ///         view = ranks.next_world();
 ///       }
@@ -54,7 +55,7 @@ class ElasticRanks {
   /// if the view is not current. If `change` throws, this rank counts as one without state.
   virtual bool complete(const View& view, std::int64_t position, const std::function<void()>& change) = 0;
   /// Whether this error of a collective means that a rank is lost.
-  [[nodiscard]] virtual bool is_loss(const CommError& error) const = 0;
+  [[nodiscard]] virtual bool is_loss(const std::exception& error) const = 0;
   /// The training is complete on all ranks. Afterwards a lost rank ends the job.
   virtual void finish() = 0;
 };

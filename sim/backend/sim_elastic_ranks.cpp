@@ -46,7 +46,12 @@ class SimElasticRanks : public elastic::ElasticRanks {
     return true;
   }
 
-  [[nodiscard]] bool is_loss(const CommError& /*error*/) const override { return has_lost_one_of(ranks_); }
+  // An error of a group is a CommError, one of c10d's own functions that of Gloo.
+  [[nodiscard]] bool is_loss(const std::exception& error) const override {
+    const bool is_of_transport =
+        dynamic_cast<const CommError*>(&error) != nullptr || dynamic_cast<const GlooError*>(&error) != nullptr;
+    return is_of_transport && has_lost_one_of(ranks_);
+  }
   void finish() override {}
 
  private:
@@ -70,6 +75,7 @@ class SimElasticRanks : public elastic::ElasticRanks {
 
   elastic::View enter(const std::vector<int>& living, const accel::Group& group, const at::Tensor& positions) {
     wait_until_noticed(living);
+    member_.guard->release_closed();
     ++number_;
     ranks_ = living;
     comparison_->set_ranks(living);

@@ -1,5 +1,6 @@
 // What a rank may do with its tensors between a call and wait(). Operators are watched only while collectives are
 // pending, see Note [Watching operators].
+#include "sim/engine/group_state.hpp"
 #include "sim/ranks/buffer_guard.hpp"
 
 #include <algorithm>
@@ -45,6 +46,13 @@ void BufferGuard::issue(std::shared_ptr<Meeting> meeting, const Call& call, std:
 // Partial results stay watched after `wait()`: that is when the program might use them.
 void BufferGuard::release(const Meeting& meeting) {
   std::erase_if(in_flight_, [&](const auto& one) { return one.meeting.get() == &meeting && !one.is_partial; });
+  stop_if_idle();
+}
+
+void BufferGuard::release_closed() {
+  std::erase_if(in_flight_, [](const auto& one) {
+    return one.meeting->has_group() && one.meeting->group().state->connection.is_broken();
+  });
   stop_if_idle();
 }
 

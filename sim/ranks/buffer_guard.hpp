@@ -38,6 +38,9 @@ class BufferGuard {
   void issue(std::shared_ptr<Meeting> meeting, const Call& call, std::vector<PendingMemory> memory);
   /// Stops watching: `wait()` has returned.
   void release(const Meeting& meeting);
+  /// Stops watching what groups use whose connection is broken: the rank has closed them, so that nothing arrives any
+  /// more.
+  void release_closed();
   /// Stops watching when the meeting ends, because a future and not `wait()` is used.
   void release_at_end(const Meeting& meeting);
   /// Reports the meeting if it is watched: its tensor is "read by add", "changed" or the like, which the guard does

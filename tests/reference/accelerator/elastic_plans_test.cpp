@@ -1,0 +1,177 @@
+// A training on simulated ranks of which any end at any moment, under random schedules: the others end with the bits of
+// an undisturbed training.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "reference/accelerator/accelerator.hpp"
+#include "reference/accelerator/elastic_run.hpp"
+#include "reference/optim/optimizers/fused_adam.hpp"
+#include "reference/state/rng_sync.hpp"
+#include "sim/backend/simulate.hpp"
+#include "sim/faults/fault_injector.hpp"
+#include "tests/support/budget.hpp"
+#include "tests/support/message_of.hpp"
+#include "tests/support/torch.hpp"
+
+namespace accel::testing::elastic_plans_test {
+namespace {
+
+namespace nn = torch::nn;
+using sim::Fault;
+using sim::FaultKind;
+using sim::When;
+
+constexpr int kEpochs = 2, kSamples = 33, kBatch = 2;
+
+struct Numbers {
+  [[nodiscard]] std::int64_t size() const { return kSamples; }
+  [[nodiscard]] std::tuple<at::Tensor, at::Tensor> get(std::int64_t index) const {
+    const auto value = static_cast<float>(index);
+    return {at::sin(at::arange(1, 4, at::kFloat) * value), at::full({}, index % 2, at::kLong)};
+  }
+};
+
+struct Outcome {
+  bool is_complete = false;
+  std::vector<at::Tensor> state;
+  std::vector<double> losses;
+  std::vector<std::int64_t> counts;  // of samples that evaluations have seen
+  std::vector<int> repeated;         // applied updates, by step
+};
+
+// Batch norm and dropout have a state and random numbers, as has the loop.
+void train(RankContext& rank, int logical_ranks, int min_ranks, Outcome& outcome) {
+  Accelerator accelerator({}, rank);
+  set_seed(3);
+  nn::Sequential net(nn::Linear(3, 4), nn::BatchNorm1d(4), nn::Dropout(0.2), nn::Linear(4, 2));
+  optim::AdamW adamw(net->parameters(), optim::AdamWOptions{.lr = 0.05});
+  DataLoader loader(Numbers(), {.batch_size = kBatch, .shuffle = true});
+  DataLoader plain_evaluation(Numbers(), {.batch_size = 5});
+  auto [model, optimizer, evaluation] = accelerator.prepare(net, adamw, plain_evaluation);
+  accelerator.elastic({.min_ranks = min_ranks, .logical_ranks = logical_ranks}, [&](ElasticRun& run) {
+    auto steps = run.steps(loader, kEpochs);
+    for (auto& step : steps) {
+      net->train();
+      const auto loss = step.update(
+          [&](auto& batch) {
+            const auto& [inputs, targets] = batch;
+            return nn::functional::cross_entropy(model(inputs + 0.1 * torch::randn_like(inputs)), targets);
+          },
+          [&] {
+            optimizer.step();
+            optimizer.zero_grad();
+            outcome.repeated.resize(run.num_steps() + 1);
+            ++outcome.repeated.back();
+          });
+      outcome.losses.push_back(loss.template item<double>());
+      if (step.number() + 1 < steps.per_epoch()) continue;
+      std::int64_t count = 0;
+      run.repeatable([&] {
+        net->eval();
+        const c10::NoGradGuard no_grad;
+        count = 0;
+        for (auto& [inputs, targets] : evaluation)
+          count += accelerator.gather_for_metrics(model(inputs).argmax(1) * 0 + targets).numel();
+      });
+      outcome.counts.push_back(count);
+    }
+  });
+  for (const auto& parameter : net->parameters()) outcome.state.push_back(parameter.detach().clone());
+  for (const auto& buffer : net->buffers()) outcome.state.push_back(buffer.clone());
+  outcome.is_complete = true;
+}
+
+struct Run {
+  sim::SimulationReport report;
+  std::vector<Outcome> ranks;
+};
+
+Run run_with(int num_ranks, int logical_ranks, int min_ranks, std::vector<Fault> faults, sim::RankSchedule schedule) {
+  Run run{.ranks = std::vector<Outcome>(num_ranks)};
+  sim::SimulationOptions options{.num_ranks = num_ranks, .schedule = schedule};
+  options.checks = {};
+  if (!faults.empty()) options.faults = std::make_shared<sim::FaultInjector>(std::move(faults));
+  run.report = sim::rehearse(options, [&](RankContext& rank) {
+    train(rank, logical_ranks, min_ranks, run.ranks[rank.rank]);
+  });
+  return run;
+}
+
+std::string error_of(const sim::SimulationReport& report) {
+  if (!report.error) return "";
+  try {
+    std::rethrow_exception(report.error);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+void expect_undisturbed(const Run& run, const Outcome& expected) {
+  ASSERT_EQ(error_of(run.report), "");
+  int num_complete = 0;
+  for (const auto& outcome : run.ranks) {
+    if (!outcome.is_complete) continue;
+    ++num_complete;
+    EXPECT_EQ(outcome.losses, expected.losses);
+    EXPECT_EQ(outcome.counts, expected.counts);
+    EXPECT_EQ(outcome.repeated, expected.repeated);
+    for (std::size_t index = 0; index < expected.state.size(); ++index)
+      EXPECT_TRUE(at::equal(outcome.state[index], expected.state[index])) << "tensor " << index;
+  }
+  EXPECT_GE(num_complete, 1);
+}
+
+class ElasticPlansTest : public ::testing::Test {
+ protected:
+  const Outcome& undisturbed(int logical_ranks) {
+    auto& outcome = undisturbed_[logical_ranks];
+    if (!outcome.is_complete) outcome = run_with(1, logical_ranks, 1, {}, {}).ranks.front();
+    return outcome;
+  }
+
+ private:
+  std::map<int, Outcome> undisturbed_;
+};
+
+TEST_F(ElasticPlansTest, AnyPlanOfEndsLeavesTheBitsOfAnUndisturbedTraining) {
+  const auto seed = std::random_device{}();
+  std::mt19937 random(seed);
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+  constexpr FaultKind kKinds[] = {FaultKind::kRankLeave, FaultKind::kRankCrashBeforeCollective,
+                                  FaultKind::kRankCrashDuringCollective, FaultKind::kRankCrashBeforeOptimizerStep};
+  for (int count = 0; count < num_cases(100); ++count) {
+    const int num_ranks = 2 + below(15), logical_ranks = num_ranks + below(8);
+    std::vector<int> order(num_ranks);
+    std::iota(order.begin(), order.end(), 0);
+    std::shuffle(order.begin(), order.end(), random);
+    std::vector<Fault> faults;
+    std::string text;
+    for (int index = 0; index < 1 + below(num_ranks - 1); ++index) {
+      Fault fault{.kind = kKinds[below(4)], .rank = order[index]};
+      // The collectives before the training are those of the first group.
+      const bool by_step = fault.kind == FaultKind::kRankCrashBeforeOptimizerStep || below(2) == 0;
+      fault.when = When{by_step ? When::Unit::kStep : When::Unit::kCollective, by_step ? below(20) : 20 + below(80)};
+      if (fault.kind == FaultKind::kRankLeave) fault.seconds = 0.1;
+      text += "\n" + describe(fault);
+      faults.push_back(fault);
+    }
+    const sim::RankSchedule schedule{.kind = below(4) == 0 ? sim::ScheduleKind::kParallel : sim::ScheduleKind::kRandom,
+                                     .seed = random()};
+    SCOPED_TRACE(fmt::format("seed {}, case {}: {} ranks, {} logical, schedule {} {}{}", seed, count, num_ranks,
+                             logical_ranks, sim::name_of(schedule.kind), schedule.seed, text));
+    expect_undisturbed(run_with(num_ranks, logical_ranks, 1, faults, schedule), undisturbed(logical_ranks));
+    if (HasFailure()) return;
+  }
+}
+
+TEST_F(ElasticPlansTest, BelowMinRanksTheRunEndsAndSaysWhy) {
+  const auto run = run_with(3, 4, 3, {{.kind = FaultKind::kRankLeave, .rank = 1, .when = When{When::Unit::kStep, 5}, .seconds = 0.1}}, {});
+  EXPECT_NE(error_of(run.report).find("fewer ranks than min_ranks are left"), std::string::npos)
+      << error_of(run.report);
+}
+
+}  // namespace
+}  // namespace accel::testing::elastic_plans_test

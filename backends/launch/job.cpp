@@ -180,6 +180,7 @@ class Job {
       wait_for_events(&processes);
       if (log_) log_->collect();
       if (!failed_at && !interrupted_) failure = failure_seen_by_watch(processes);
+      if (is_elastic()) machines_.set_elastic();
       if (is_elastic() && !processes.have_ended()) print_losses(processes);
       const bool has_failed = processes.failure() && !(is_elastic() && !processes.have_ended());
       const bool is_over =
@@ -193,7 +194,9 @@ class Job {
       if (!reported && processes.have_ended()) {
         reported = true;
         explain_once();
-        if (failure)
+        if (failure && is_elastic())
+          machines_.report_lost(*failure);
+        else if (failure)
           machines_.report_failure(*failure);  // only now is the message complete: all output has been read
         else
           machines_.report_done();

@@ -74,7 +74,8 @@ void Machines::join() {
   attempt_.reset();
   outcome_.reset();
   joined_ = true;
-  done_ = false;
+  done_ = is_elastic_ = has_success_ = false;
+  lost_.reset();
   join_started_at_ = Clock::now();
   for (auto& [machine, peer] : peers_) peer.done = false;
   if (is_main()) {
@@ -103,19 +104,33 @@ void Machines::begin_if_all_joined() {
 }
 
 void Machines::report_done() {
-  done_ = true;
+  done_ = has_success_ = true;
   if (is_main())
     end_if_all_done();
   else if (peers_.contains(0))
     peers_.at(0).link.send(fmt::format("done {}", attempt_->number));
+  else if (is_elastic_)
+    outcome_ = JobOutcome();
 }
 
-// Success needs all machines, failure only one: see report_failure.
+void Machines::report_lost(const RankFailure& failure) {
+  done_ = true;
+  lost_ = lost_.value_or(failure);
+  if (is_main())
+    end_if_all_done();
+  else if (peers_.contains(0))
+    peers_.at(0).link.send(fmt::format("lost {} {} {} {}", attempt_->number, failure.rank, failure.exit_code, failure.message));
+  else
+    outcome_ = JobOutcome{false, failure};
+}
+
+// Success needs all machines, of an elastic job one; failure only one: see report_failure.
 void Machines::end_if_all_done() {
   if (!done_ || !attempt_ || outcome_) return;
   for (const auto& [machine, peer] : peers_) {
     if (!peer.done) return;
   }
+  if (lost_ && !has_success_) return fail(*lost_, /*is_final=*/false);
   decide({});
 }
 
@@ -270,7 +285,14 @@ void Machines::hear(int machine, const std::string& line) {
   words >> verb >> number;
   if (!attempt_ || number != attempt_->number) return;
   if (verb == "done") {
+    peers_.at(machine).done = has_success_ = true;
+    end_if_all_done();
+  } else if (verb == "lost") {
+    RankFailure failure;
+    words >> failure.rank >> failure.exit_code;
+    failure.message = rest_of(words);
     peers_.at(machine).done = true;
+    lost_ = lost_.value_or(failure);
     end_if_all_done();
   } else if (verb == "failed") {
     RankFailure failure;
@@ -287,10 +309,13 @@ void Machines::lose(int machine) {
   peers_.erase(machine);
   if (!attempt_ || outcome_) return;
   const auto time = options_.alive_missed_max * options_.alive_interval;
-  fail({-1, 1,
-        is_silent ? fmt::format("machine {} has not responded for {}", machine, seconds_text(time))
-                  : fmt::format("the launcher of machine {} has closed its connection", machine)},
-       /*is_final=*/false);
+  const RankFailure failure{
+      -1, 1,
+      is_silent ? fmt::format("machine {} has not responded for {}", machine, seconds_text(time))
+                : fmt::format("the launcher of machine {} has closed its connection", machine)};
+  if (!is_elastic_) return fail(failure, /*is_final=*/false);
+  lost_ = lost_.value_or(failure);
+  end_if_all_done();
 }
 
 // --- the other machines --------------------------------------------------------------------------------------------
@@ -317,7 +342,11 @@ void Machines::advance_other() {
   const auto text = is_silent ? fmt::format("machine 0 ({}:{}) has not responded for {}", options_.main_address,
                                             options_.main_port, seconds_text(patience))
                               : std::string("the launcher of machine 0 has closed its connection");
-  outcome_ = JobOutcome{attempt_->number < attempt_->max_restarts, {-1, 1, text}};
+  const RankFailure failure{-1, 1, text};
+  if (!is_elastic_)
+    outcome_ = JobOutcome{attempt_->number < attempt_->max_restarts, failure};
+  else if (done_)
+    outcome_ = has_success_ ? JobOutcome() : JobOutcome{false, failure};
 }
 
 // A outcome that this machine has reached on its own stays.

@@ -68,6 +68,10 @@ class Machines {
   [[nodiscard]] const std::optional<JobOutcome>& outcome() const { return outcome_; }
   /// Reports that all ranks of this machine have succeeded.
   void report_done();
+  /// Reports that no rank of this machine has succeeded, in an elastic job: those of another one may.
+  void report_lost(const RankFailure& failure);
+  /// From here on the job survives the loss of machines.
+  void set_elastic() { is_elastic_ = true; }
   /// Reports that a rank of this machine has failed. `is_final`: do not restart.
   void report_failure(const RankFailure& failure, bool is_final = false);
 
@@ -116,6 +120,8 @@ class Machines {
   int attempts_ = 0;
   std::unique_ptr<PortClaim> store_port_;  // of the attempt, unless it is main_port
   bool joined_ = false, done_ = false;
+  bool is_elastic_ = false, has_success_ = false;  // of an elastic attempt: whether a machine has ended well
+  std::optional<RankFailure> lost_;                // how the first machine without success has failed
   std::optional<Attempt> attempt_;
   std::optional<JobOutcome> outcome_;
   Clock::time_point join_started_at_, alive_sent_at_, last_connect_at_;

@@ -1,5 +1,6 @@
 // Trainings over real Gloo processes, of which some are killed at any moment: the others end with the parameters of an
 // undisturbed training.
+#include <fmt/ranges.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/programs/support/network.hpp"
 #include "tests/programs/support/run_command.hpp"
 #include "tests/programs/support/trace.hpp"
 #include "tests/support/budget.hpp"
@@ -149,6 +151,92 @@ TEST_F(ElasticProcessesTest, AStoppedRankIsLeftBehind) {
   const auto result = train(4, 2, {{.rank = 2, .signal = SIGSTOP}, {.rank = 2, .after = milliseconds(14'000), .signal = SIGCONT}});
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_THAT(parameters(), AllOf(::testing::SizeIs(3), ::testing::Each(expected)));
+}
+
+// On one host or two; ranks kill themselves after the milliseconds of the plan.
+class ElasticHostsTest : public ::testing::Test {
+ protected:
+  struct Result {
+    std::vector<int> exit_codes;  // of the hosts
+    std::string error;
+    std::map<int, std::string> sums;  // by rank
+    double longest_step = 0;          // in seconds, with a recovery
+  };
+
+  Result train(int hosts, int ranks, int min_ranks, const std::map<int, int>& kills) {
+    const TemporaryFolder folder;
+    std::optional<Network> network;
+    if (hosts > 1) network.emplace(hosts);
+    std::vector<std::future<CommandResult>> running;
+    for (int host = 0; host < hosts; ++host) {
+      std::vector<std::string> command{bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(ranks)};
+      if (hosts > 1) {
+        command.insert(command.end(), {"--num_machines", std::to_string(hosts), "--machine_rank", std::to_string(host),
+                                       "--main_process_ip", Network::address(0), "--main_process_port", "29500"});
+      }
+      command.insert(command.end(), {bin("elastic_training"), folder.path(""), std::to_string(min_ranks)});
+      for (const auto& [rank, after] : kills) command.push_back(fmt::format("{}:{}", rank, after));
+      running.push_back(std::async(std::launch::async, [=, &network] {
+        return network ? network->run_on(host, command) : run_command(command);
+      }));
+    }
+    Result result;
+    for (auto& one : running) {
+      const auto ended = one.get();
+      result.exit_codes.push_back(ended.exit_code);
+      result.error += ended.error;
+    }
+    for (int rank = 0; rank < ranks; ++rank) {
+      std::istringstream words(content_of(folder.path("rank" + std::to_string(rank))));
+      std::string sum;
+      double longest = 0;
+      if (!(words >> sum >> longest)) continue;
+      result.sums[rank] = sum;
+      result.longest_step = std::max(result.longest_step, longest);
+    }
+    return result;
+  }
+
+  void expect_undisturbed(int hosts, int num_cases) {
+    const auto expected = train(1, 1, 1, {}).sums.at(0);
+    std::mt19937 random(std::random_device{}());
+    const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+    for (int count = 0; count < num_cases; ++count) {
+      const int ranks = 4 + 2 * below(3);
+      std::vector<int> order(ranks);
+      std::iota(order.begin(), order.end(), 0);
+      std::shuffle(order.begin(), order.end(), random);
+      std::map<int, int> kills;
+      // On two hosts the ranks that are left must be a majority, or know that the others have ended.
+      for (int index = 0; index < 1 + below(hosts > 1 ? ranks / 2 - 1 : ranks - 1); ++index) kills[order[index]] = below(1200);
+      SCOPED_TRACE(fmt::format("{} ranks on {} hosts, kills {}", ranks, hosts, fmt::join(kills, ", ")));
+      const auto result = train(hosts, ranks, 1, kills);
+      EXPECT_THAT(result.exit_codes, ::testing::Each(0)) << result.error;
+      EXPECT_GE(result.sums.size(), ranks - kills.size()) << result.error;
+      for (const auto& [rank, sum] : result.sums) EXPECT_EQ(sum, expected) << "rank " << rank;
+      std::cout << fmt::format("{} ranks, {} killed: longest step {:.2f} s\n", ranks, kills.size(), result.longest_step);
+      if (HasFailure()) return;
+    }
+  }
+};
+
+TEST_F(ElasticHostsTest, OneHost) { expect_undisturbed(1, num_cases(3)); }
+
+TEST_F(ElasticHostsTest, TwoHosts) {
+  if (const auto reason = Network::why_not(); !reason.empty())
+    GTEST_SKIP() << "no network namespaces on this machine: " << reason;
+  expect_undisturbed(2, num_cases(2));
+}
+
+// The launcher of a host whose ranks are all lost waits for the others, and succeeds with them.
+TEST_F(ElasticHostsTest, AHostThatLosesAllItsRanks) {
+  if (const auto reason = Network::why_not(); !reason.empty())
+    GTEST_SKIP() << "no network namespaces on this machine: " << reason;
+  const auto expected = train(1, 1, 1, {}).sums.at(0);
+  const auto result = train(3, 6, 1, {{2, 100}, {3, 100}});
+  EXPECT_THAT(result.exit_codes, ::testing::Each(0)) << result.error;
+  EXPECT_EQ(result.sums.size(), 4);
+  for (const auto& [rank, sum] : result.sums) EXPECT_EQ(sum, expected) << "rank " << rank;
 }
 
 }  // namespace

@@ -40,9 +40,10 @@ Rows all_rows(int steps, double kill_after) {
 }  // namespace accel::bench
 
 int main(int argc, char** argv) {
-  accel::bench::Program program("elastic_bench",
-                                "Measures a training on 8 Gloo ranks of which one dies in the middle, beside one that is "
-                                "undisturbed and one whose ranks are all restarted from a checkpoint.");
+  accel::bench::Program program(
+      "elastic_bench",
+      "Measures a training on 8 Gloo ranks of which one dies in the middle, beside one that is "
+      "undisturbed and one whose ranks are all restarted from a checkpoint.");
   int steps = 600, kill_after = 30;
   program.add("--steps", steps, "Steps of the training, which should take about a minute");
   program.add("--kill-after", kill_after, "Seconds after which a rank dies");

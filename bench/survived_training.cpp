@@ -65,7 +65,9 @@ int train(const std::string& mode, int num_steps, double kill_seconds, const std
     optimizer.step();
     optimizer.zero_grad();
   };
-  const auto loss_of = [&](auto& batch) { return nn::functional::cross_entropy(model(std::get<0>(batch)), std::get<1>(batch)); };
+  const auto loss_of = [&](auto& batch) {
+    return nn::functional::cross_entropy(model(std::get<0>(batch)), std::get<1>(batch));
+  };
   if (is_elastic) {
     accelerator.elastic({.min_ranks = 1, .logical_ranks = kLogicalRanks}, [&](accel::ElasticRun& run) {
       for (auto& step : run.steps(loader)) step.update(loss_of, step_optimizer);

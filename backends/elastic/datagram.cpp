@@ -34,6 +34,7 @@ Json fields_of(const Install& message) { return Json::array({to_json(message.dec
 Json fields_of(const Behind& message) { return Json::array({message.view}); }
 Json fields_of(const Entered& message) { return {message.view, message.is_answer}; }
 Json fields_of(const Join& message) { return Json::array({message.view}); }
+Json fields_of(const Need& message) { return {message.view, message.dead}; }
 
 void parse(const Json& json, Prepare& to) { to = {json.at(0), ballot_of(json.at(1)), json.at(2)}; }
 void parse(const Json& json, Promise& to) {
@@ -47,6 +48,7 @@ void parse(const Json& json, Install& to) { to = {view_of(json.at(0))}; }
 void parse(const Json& json, Behind& to) { to = {json.at(0).get<std::int64_t>()}; }
 void parse(const Json& json, Entered& to) { to = {json.at(0), json.at(1)}; }
 void parse(const Json& json, Join& to) { to = {json.at(0).get<std::int64_t>()}; }
+void parse(const Json& json, Need& to) { to = {json.at(0), json.at(1)}; }
 
 template <std::size_t Kind>
 Message message_of(const Json& json) {

@@ -10,8 +10,8 @@
 
 #include <algorithm>
 #include <condition_variable>
-#include <future>
 #include <cstdlib>
+#include <future>
 #include <mutex>
 #include <random>
 #include <sstream>
@@ -56,7 +56,8 @@ std::string words_of(const Contact& contact) {
 
 Contact contact_of(const std::string& text) {
   Contact contact;
-  std::istringstream(text) >> contact.id >> contact.pid >> contact.machine >> contact.mailbox >> contact.host >> contact.store_port;
+  std::istringstream(text) >> contact.id >> contact.pid >> contact.machine >> contact.mailbox >> contact.host >>
+      contact.store_port;
   return contact;
 }
 
@@ -113,10 +114,11 @@ class GlooRanks : public elastic::ElasticRanks {
       : context_(context), options_(std::move(options)), server_(serve_store(options_.hostname)) {
     mailbox_ = std::make_unique<elastic::Mailbox>(options_.hostname);
     recorder::C10dStore meeting(c10::make_intrusive<c10d::PrefixStore>("elastic", store), /*ends_with_rank_0=*/true);
-    if (context.rank == 0) meeting.set("job", std::to_string(std::random_device()() + (1ULL << 32) * std::random_device()()));
+    if (context.rank == 0)
+      meeting.set("job", std::to_string(std::random_device()() + (1ULL << 32) * std::random_device()()));
     const auto own_id = options_.members.empty() ? context.rank : options_.members[context.rank];
-    const Contact own{own_id,           getpid(),         recorder::host_name(), mailbox_->address(),
-                    options_.hostname, port_of(server_)};
+    const Contact own{own_id,          getpid(), recorder::host_name(), mailbox_->address(), options_.hostname,
+                      port_of(server_)};
     meeting.set(std::to_string(context.rank), words_of(own));
     elastic::MemberOptions member{.self = own_id};
     member.membership.min_ranks = min_ranks;

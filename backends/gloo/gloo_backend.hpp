@@ -29,8 +29,8 @@ struct GlooOptions {
   std::string hostname = "127.0.0.1";  ///< address on which this rank listens; GLOO_SOCKET_IFNAME overrides it
   Transport transport = transport_from_environment();
   std::shared_ptr<recorder::RankRecorder> recorder = {};  ///< of this rank's calls; null: they are not recorded
-  std::vector<int> members = {};       ///< of the group: world ranks of the job, by group rank; empty: all
-  WaitStateFunction wait_state = {};   ///< of a group of an elastic training
+  std::vector<int> members = {};      ///< of the group: world ranks of the job, by group rank; empty: all
+  WaitStateFunction wait_state = {};  ///< of a group of an elastic training
 };
 
 /// Returns the address of this machine's interface on the route to `host`, where ranks on other machines can reach it.

@@ -173,8 +173,7 @@ class Job {
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     std::optional<RankFailure> failure;
     const auto explain_once = [&] {
-      if (!failure && !is_survived(processes))
-        failure = interrupted_ ? processes.failure() : explained(processes);
+      if (!failure && !is_survived(processes)) failure = interrupted_ ? processes.failure() : explained(processes);
     };
     while (!processes.have_ended() || !machines_.outcome()) {
       wait_for_events(&processes);
@@ -223,8 +222,8 @@ class Job {
     for (std::size_t local = 0; local < ends.size(); ++local) {
       const int rank = options_.machines.machine_rank * num_local_ + static_cast<int>(local);
       if (ends[local].detail.empty() || !lost_.insert(rank).second) continue;
-      output_.standard_error().write(fmt::format(
-          "accel launch: warning: rank {} is lost: {}; the others continue\n", rank, ends[local].detail));
+      output_.standard_error().write(
+          fmt::format("accel launch: warning: rank {} is lost: {}; the others continue\n", rank, ends[local].detail));
     }
   }
 

@@ -119,7 +119,8 @@ void Machines::report_lost(const RankFailure& failure) {
   if (is_main())
     end_if_all_done();
   else if (peers_.contains(0))
-    peers_.at(0).link.send(fmt::format("lost {} {} {} {}", attempt_->number, failure.rank, failure.exit_code, failure.message));
+    peers_.at(0).link.send(
+        fmt::format("lost {} {} {} {}", attempt_->number, failure.rank, failure.exit_code, failure.message));
   else
     outcome_ = JobOutcome{false, failure};
 }
@@ -309,10 +310,9 @@ void Machines::lose(int machine) {
   peers_.erase(machine);
   if (!attempt_ || outcome_) return;
   const auto time = options_.alive_missed_max * options_.alive_interval;
-  const RankFailure failure{
-      -1, 1,
-      is_silent ? fmt::format("machine {} has not responded for {}", machine, seconds_text(time))
-                : fmt::format("the launcher of machine {} has closed its connection", machine)};
+  const RankFailure failure{-1, 1,
+                            is_silent ? fmt::format("machine {} has not responded for {}", machine, seconds_text(time))
+                                      : fmt::format("the launcher of machine {} has closed its connection", machine)};
   if (!is_elastic_) return fail(failure, /*is_final=*/false);
   lost_ = lost_.value_or(failure);
   end_if_all_done();

@@ -53,8 +53,8 @@ std::vector<std::string> problems_of(const ElasticOptions& options, const RankCo
   if (any_model([](const auto& model) { return model->options().masters != nullptr; }))
     problems.emplace_back("master weights; expected parameters that the optimizer steps themselves");
   if (options.min_ranks && (*options.min_ranks < 1 || *options.min_ranks > context.world_size))
-    problems.push_back(
-        fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", context.world_size, *options.min_ranks));
+    problems.push_back(fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", context.world_size,
+                                   *options.min_ranks));
   if (options.min_ranks && context.backend == "nccl")
     problems.emplace_back("min_ranks: ranks over NCCL cannot be lost yet; use Gloo, or leave it out");
   if (!state.schedulers.empty())
@@ -172,7 +172,8 @@ void TrainingStep::elastic(const ElasticOptions& options, const std::function<vo
                                    gradient_accumulation_steps()));
   if (settings().loss_weighting == "exact")
     problems.emplace_back("loss_weighting: expected accelerate, since every logical rank has equal weight");
-  ElasticRun run(*this, *context_, training(), options, [this] { follow_world(); }, problems);
+  ElasticRun run(
+      *this, *context_, training(), options, [this] { follow_world(); }, problems);
   body(run);
   run.finish();
 }

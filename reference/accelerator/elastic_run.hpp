@@ -139,7 +139,7 @@ class ElasticRun {
   // Of a training that survives its ranks:
   std::unique_ptr<elastic::ElasticRanks> ranks_;  // null: a lost rank ends the job
   elastic::View view_;
-  int num_changes_ = -1;  // the first view is none
+  int num_changes_ = -1;         // the first view is none
   std::int64_t position_ = 0;    // steps and repeatable bodies that this rank has completed
   std::optional<Reduced> last_;  // the step that has led to the position; nothing if that was a repeatable body
 };

@@ -44,7 +44,12 @@ Effects Membership::on_message(MemberId from, const Message& message) {
 }
 
 Effects Membership::on_death(MemberId member) {
-  if (ended_ || !dead_.insert(member).second) return take();
+  if (!ended_) learn_death(member);
+  return take();
+}
+
+void Membership::learn_death(MemberId member) {
+  if (!dead_.insert(member).second) return;
   joining_.erase(member);
   if (is_member_ && (view_.contains(member) || (!joining_.empty() && can_admit()))) {
     // A quorum without the dead counts only if its members fence them, so that another ballot tells them.
@@ -53,7 +58,6 @@ Effects Membership::on_death(MemberId member) {
     else
       need_change();
   }
-  return take();
 }
 
 Effects Membership::on_silence(MemberId member) {
@@ -91,6 +95,8 @@ Effects Membership::on_tick() {
     if (round_ && round_->ticks > 2 * options_.patience) begin_round();
   } else if (waited_ % (options_.patience * (1 + place() % kTurns)) == 0) {
     begin_round();
+  } else if (!halted_ && waited_ % options_.patience == 0) {
+    tell_need();
   }
   return take();
 }
@@ -185,6 +191,12 @@ void Membership::handle(MemberId from, const Join& message) {
   if (can_admit()) need_change();
 }
 
+// The sender may see at once what this member would notice after a while: the death of a process of its machine.
+void Membership::handle(MemberId from, const Need& message) {
+  if (!is_current(from, message.view)) return;
+  for (const auto member : message.dead) learn_death(member);
+}
+
 // --- processes that join --------------------------------------------------------------------------------------------
 
 // Whether a process that was left outside can never act in a view up to this one.
@@ -234,8 +246,19 @@ bool Membership::is_quorum(const Members& members) const {
 
 // The first living member acts at once, the others if nothing has happened for a while.
 void Membership::need_change() {
-  if (!std::exchange(needs_change_, true)) waited_ = 0;
-  if (!round_ && place() == 0) begin_round();
+  const bool is_new = !std::exchange(needs_change_, true);
+  if (is_new) waited_ = 0;
+  if (round_) return;
+  if (place() == 0)
+    begin_round();
+  else if (is_new)
+    tell_need();
+}
+
+// Who has lost a member tells the one that acts on it. What else needs a view, such as a process that joins, only this
+// member knows, and proposes it in its turn.
+void Membership::tell_need() {
+  if (living().size() < view_.members.size()) send(living().front(), Need{view_.number, {dead_.begin(), dead_.end()}});
 }
 
 void Membership::begin_round() {

@@ -96,7 +96,12 @@ struct Entered {
 struct Join {
   std::int64_t view = -1;
 };
-using Message = std::variant<Prepare, Promise, Accept, Accepted, Refused, Install, Behind, Entered, Join>;
+/// Members of the view have died, as the sender knows; the receiver is the first who proposes another one.
+struct Need {
+  std::int64_t view = 0;
+  std::vector<MemberId> dead = {};
+};
+using Message = std::variant<Prepare, Promise, Accept, Accepted, Refused, Install, Behind, Entered, Join, Need>;
 
 /// What the owner has to do.
 struct Send {
@@ -176,11 +181,14 @@ class Membership {
   void handle(MemberId from, const Behind& message);
   void handle(MemberId from, const Entered& message);
   void handle(MemberId from, const Join& message);
+  void handle(MemberId from, const Need& message);
 
   // Whether a message about a view belongs to the one that is installed; answers it otherwise.
   bool is_current(MemberId from, std::int64_t view);
   void tell_view(MemberId to);
+  void learn_death(MemberId member);
   void need_change();
+  void tell_need();
   void begin_round();
   void try_to_propose();
   void try_to_decide();

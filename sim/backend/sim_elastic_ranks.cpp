@@ -82,7 +82,8 @@ class SimElasticRanks : public elastic::ElasticRanks {
     context_.rank = group.rank();
     context_.world_size = group.size();
     context_.world.replace_everywhere(group);
-    context_.new_group = [member = member_, living, number = number_, count = 0](const std::vector<int>& ranks) mutable {
+    context_.new_group = [member = member_, living, number = number_,
+                          count = 0](const std::vector<int>& ranks) mutable {
       const auto name = fmt::format("group{} of view {}", ++count, number);
       std::vector<int> of_run;
       for (const int rank : ranks) of_run.push_back(living.at(rank));

@@ -61,7 +61,8 @@ void FailureHandler::fail(const std::exception_ptr& error) {
 
 void FailureHandler::fail_by_rank(int rank, const std::exception_ptr& error) {
   if (may_be_caused_by_fault()) {
-    end_process(rank, [rank](int) { return connection_closed(rank); }, /*notice_seconds=*/0);
+    end_process(
+        rank, [rank](int) { return connection_closed(rank); }, /*notice_seconds=*/0);
   } else if (!record_.has_failed()) {
     fail(released_by(rank, error));
   }

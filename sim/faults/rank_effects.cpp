@@ -18,7 +18,8 @@ struct Leave : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_call(World& world, int rank, const FaultSite& site) override {
     if (!strike(world, {rank}, /*may_stop=*/true, site)) return;
-    world.end_process(rank, [rank](int) { return connection_closed(rank); }, *fault_.seconds);
+    world.end_process(
+        rank, [rank](int) { return connection_closed(rank); }, *fault_.seconds);
     throw InjectedFault("injected end of the process");
   }
 };

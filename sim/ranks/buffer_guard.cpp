@@ -1,7 +1,7 @@
 // What a rank may do with its tensors between a call and wait(). Operators are watched only while collectives are
 // pending, see Note [Watching operators].
-#include "sim/engine/group_state.hpp"
 #include "sim/ranks/buffer_guard.hpp"
+#include "sim/engine/group_state.hpp"
 
 #include <algorithm>
 

@@ -14,7 +14,8 @@
 
 namespace accel::sim {
 
-ReplicaComparison::ReplicaComparison(World& world) : world_(world), ranks_(world.num_ranks()), next_(world.num_ranks()) {
+ReplicaComparison::ReplicaComparison(World& world)
+    : world_(world), ranks_(world.num_ranks()), next_(world.num_ranks()) {
   std::iota(ranks_.begin(), ranks_.end(), 0);
 }
 
@@ -46,8 +47,7 @@ void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std
     update = first_updates_[turn.interval] + turn.update;
   }
   std::map<int, std::vector<int>> ranks_of_stages;
-  for (const int other : compared)
-    ranks_of_stages[complete.ranks[other].stage_rank].push_back(other);
+  for (const int other : compared) ranks_of_stages[complete.ranks[other].stage_rank].push_back(other);
   for (const auto& [stage, ranks] : ranks_of_stages) compare(ranks, update, complete, describe);
   compare_generators(compared, update, complete);
 }

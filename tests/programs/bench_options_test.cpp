@@ -25,7 +25,8 @@ class BenchOptionsTest : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Programs, BenchOptionsTest,
                          ::testing::Values("step_bench", "collectives_bench", "loader_bench", "checkpoint_bench",
-                                           "launch_bench", "elastic_bench", "bench_against", "first_step", "experiment_bench"),
+                                           "launch_bench", "elastic_bench", "bench_against", "first_step",
+                                           "experiment_bench"),
                          [](const auto& info) { return info.param; });
 
 // Benchmarks run for minutes, so a test that starts one by mistake fails at its time limit.

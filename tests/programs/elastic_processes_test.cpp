@@ -102,8 +102,7 @@ class ElasticProcessesTest : public ::testing::Test {
 
   std::string undisturbed() {
     const auto result = run_command({bin("sim-run"), "--ranks", "1", "--quiet", "--trace", trace_, "--set",
-                                     "elastic.logical_ranks=8",
-                                     source("tests/programs/experiments/elastic_mlp.yaml")});
+                                     "elastic.logical_ranks=8", source("tests/programs/experiments/elastic_mlp.yaml")});
     EXPECT_EQ(result.exit_code, 0) << result.error;
     return parameters().at(0);
   }
@@ -148,7 +147,8 @@ TEST_F(ElasticProcessesTest, BelowMinRanksTheJobEndsAndSaysWhy) {
 // The others wait for it until it has not answered for 10 s; it then ends, if it can.
 TEST_F(ElasticProcessesTest, AStoppedRankIsLeftBehind) {
   const auto expected = undisturbed();
-  const auto result = train(4, 2, {{.rank = 2, .signal = SIGSTOP}, {.rank = 2, .after = milliseconds(14'000), .signal = SIGCONT}});
+  const auto result =
+      train(4, 2, {{.rank = 2, .signal = SIGSTOP}, {.rank = 2, .after = milliseconds(14'000), .signal = SIGCONT}});
   EXPECT_EQ(result.exit_code, 0) << result.error;
   EXPECT_THAT(parameters(), AllOf(::testing::SizeIs(3), ::testing::Each(expected)));
 }
@@ -208,13 +208,15 @@ class ElasticHostsTest : public ::testing::Test {
       std::shuffle(order.begin(), order.end(), random);
       std::map<int, int> kills;
       // On two hosts the ranks that are left must be a majority, or know that the others have ended.
-      for (int index = 0; index < 1 + below(hosts > 1 ? ranks / 2 - 1 : ranks - 1); ++index) kills[order[index]] = below(1200);
+      for (int index = 0; index < 1 + below(hosts > 1 ? ranks / 2 - 1 : ranks - 1); ++index)
+        kills[order[index]] = below(1200);
       SCOPED_TRACE(fmt::format("{} ranks on {} hosts, kills {}", ranks, hosts, fmt::join(kills, ", ")));
       const auto result = train(hosts, ranks, 1, kills);
       EXPECT_THAT(result.exit_codes, ::testing::Each(0)) << result.error;
       EXPECT_GE(result.sums.size(), ranks - kills.size()) << result.error;
       for (const auto& [rank, sum] : result.sums) EXPECT_EQ(sum, expected) << "rank " << rank;
-      std::cout << fmt::format("{} ranks, {} killed: longest step {:.2f} s\n", ranks, kills.size(), result.longest_step);
+      std::cout << fmt::format("{} ranks, {} killed: longest step {:.2f} s\n", ranks, kills.size(),
+                               result.longest_step);
       if (HasFailure()) return;
     }
   }

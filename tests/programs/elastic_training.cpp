@@ -43,11 +43,12 @@ int train(int argc, char** argv) {
     }
     for (auto& step : run.steps(loader, /*num_epochs=*/20)) {
       const auto begin = Clock::now();
-      step.update([&](auto& batch) { return nn::functional::cross_entropy(model(std::get<0>(batch)), std::get<1>(batch)); },
-                  [&] {
-                    optimizer.step();
-                    optimizer.zero_grad();
-                  });
+      step.update(
+          [&](auto& batch) { return nn::functional::cross_entropy(model(std::get<0>(batch)), std::get<1>(batch)); },
+          [&] {
+            optimizer.step();
+            optimizer.zero_grad();
+          });
       longest = std::max(longest, std::chrono::duration<double>(Clock::now() - begin).count());
     }
     num_changes = run.num_changes();

@@ -150,7 +150,8 @@ Experiment read_experiment(const std::string& file, const std::vector<std::strin
       reader.problem("elastic", fmt::format("{} logical ranks for {} ranks; expected at least one for each",
                                             experiment.elastic->logical_ranks, num_ranks));
     if (const auto least = experiment.elastic->min_ranks.value_or(1); least < 1 || least > num_ranks)
-      reader.problem("elastic", fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", num_ranks, least));
+      reader.problem("elastic",
+                     fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", num_ranks, least));
   }
   // Checked only if the file is otherwise valid: a missing batch_size would produce a second, meaningless message.
   if (experiment.accelerator.splits() && !problems.any()) {

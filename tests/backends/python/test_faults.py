@@ -8,6 +8,7 @@ END = {
     "rank_crash_before_collective": "Connection closed by peer",
     "rank_crash_during_collective": "Connection closed by peer",
     "rank_crash_before_optimizer_step": "Connection closed by peer",
+    "rank_leave": "Connection closed by peer",
     "rank_hang": "Timed out waiting",
     "hook_exception": "injected exception in a backward hook",
     "message_loss": "Timed out waiting",
@@ -36,7 +37,7 @@ def place(kind):
 def test_all_kinds_are_here():
     kinds = {file.stem for file in (ROOT / "configs/sim/faults").glob("*.yaml")}
     assert kinds == {*RUN_ON, *END, "nan_gradient"}
-    assert len(kinds) == 20
+    assert len(kinds) == 21
 
 
 @pytest.mark.parametrize("kind", RUN_ON)

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <set>
 
 #include "reference/accelerator/accelerator.hpp"
 #include "reference/accelerator/elastic_run.hpp"
@@ -94,9 +95,8 @@ Run run_with(int num_ranks, int logical_ranks, int min_ranks, std::vector<Fault>
   sim::SimulationOptions options{.num_ranks = num_ranks, .schedule = schedule};
   options.checks = {};
   if (!faults.empty()) options.faults = std::make_shared<sim::FaultInjector>(std::move(faults));
-  run.report = sim::rehearse(options, [&](RankContext& rank) {
-    train(rank, logical_ranks, min_ranks, run.ranks[rank.rank]);
-  });
+  run.report =
+      sim::rehearse(options, [&](RankContext& rank) { train(rank, logical_ranks, min_ranks, run.ranks[rank.rank]); });
   return run;
 }
 
@@ -167,8 +167,55 @@ TEST_F(ElasticPlansTest, AnyPlanOfEndsLeavesTheBitsOfAnUndisturbedTraining) {
   }
 }
 
+// The reducer of DDP averages over the ranks that are left, with prepared loaders that divide the samples among them.
+TEST_F(ElasticPlansTest, AfterwardsTheRanksThatAreLeftTrainAsAWorldOfTheirOwn) {
+  std::vector<std::vector<std::int64_t>> samples(4);
+  std::vector<std::vector<at::Tensor>> parameters(4);
+  const auto faults = std::vector<Fault>{
+      {.kind = FaultKind::kRankLeave, .rank = 1, .when = When{When::Unit::kStep, 2}, .seconds = 0.1}};
+  const auto report =
+      sim::rehearse({.num_ranks = 4, .faults = std::make_shared<sim::FaultInjector>(faults)}, [&](RankContext& rank) {
+        const int of_run = rank.rank;
+        Accelerator accelerator({}, rank);
+        set_seed(3);
+        nn::Linear net(3, 2);
+        torch::optim::SGD sgd(net->parameters(), 0.1);
+        DataLoader loader(Numbers(), {.batch_size = kBatch});
+        auto [model, optimizer, batches] = accelerator.prepare(net, sgd, loader);
+        accelerator.elastic({.min_ranks = 2, .logical_ranks = 4}, [&](ElasticRun& run) {
+          for (auto& step : run.steps(loader)) {
+            step.update([&](auto& batch) { return model(std::get<0>(batch)).square().mean(); },
+                        [&] {
+                          optimizer.step();
+                          optimizer.zero_grad();
+                        });
+          }
+          EXPECT_EQ(run.num_changes(), 1);
+        });
+        EXPECT_EQ(accelerator.num_processes(), 3);
+        for (auto& [inputs, targets] : batches) {
+          for (std::int64_t row = 0; row < inputs.size(0); ++row)
+            samples[of_run].push_back(
+                (at::sin(at::arange(kSamples, at::kFloat)) - inputs[row][0]).abs().argmin().item<std::int64_t>());
+          accelerator.backward(model(inputs).square().mean());
+          optimizer.step();
+          optimizer.zero_grad();
+        }
+        parameters[of_run] = accelerator.unwrap_model(model)->parameters();
+      });
+  ASSERT_EQ(error_of(report), "");
+  EXPECT_TRUE(samples[1].empty());
+  EXPECT_TRUE(at::equal(parameters[0][0], parameters[2][0]));
+  EXPECT_TRUE(at::equal(parameters[0][0], parameters[3][0]));
+  std::set<std::int64_t> seen;
+  for (const auto& of_rank : samples) seen.insert(of_rank.begin(), of_rank.end());
+  EXPECT_EQ(seen.size(), kSamples);
+  EXPECT_EQ(samples[0].size() + samples[2].size() + samples[3].size(), 36);  // full steps of 3 ranks
+}
+
 TEST_F(ElasticPlansTest, BelowMinRanksTheRunEndsAndSaysWhy) {
-  const auto run = run_with(3, 4, 3, {{.kind = FaultKind::kRankLeave, .rank = 1, .when = When{When::Unit::kStep, 5}, .seconds = 0.1}}, {});
+  const auto run = run_with(
+      3, 4, 3, {{.kind = FaultKind::kRankLeave, .rank = 1, .when = When{When::Unit::kStep, 5}, .seconds = 0.1}}, {});
   EXPECT_NE(error_of(run.report).find("fewer ranks than min_ranks are left"), std::string::npos)
       << error_of(run.report);
 }

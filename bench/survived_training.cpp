@@ -1,6 +1,6 @@
-// A training of STEPS steps, of which rank 3 is killed after KILL_AFTER seconds: survived_training elastic|restart STEPS
-// KILL_AFTER FOLDER. "elastic": the other ranks continue. "restart": the launcher starts all ranks again, from the
-// newest checkpoint in FOLDER. KILL_AFTER 0: nobody is killed. elastic_bench starts it. The main process prints the
+// A training of STEPS steps, of which rank 3 is killed after KILL_AFTER seconds: survived_training elastic|restart
+// STEPS KILL_AFTER FOLDER. "elastic": the other ranks continue. "restart": the launcher starts all ranks again, from
+// the newest checkpoint in FOLDER. KILL_AFTER 0: nobody is killed. elastic_bench starts it. The main process prints the
 // seconds from the first step to the end.
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/activation.h>

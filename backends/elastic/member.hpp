@@ -68,9 +68,9 @@ class Member {
   /// Changes the state from one step to the next, or to one that was received: no view is agreed upon meanwhile. Does
   /// nothing and returns false if the view is not current. If `change` throws, this member counts as without state.
   bool complete(const View& view, std::int64_t steps, const std::function<void()>& change);
-  /// Waits for a view other than the last one. If the last one is current, as after an error of the transport, a new one
-  /// is asked for. Nothing if a member has ended the training: then it is complete, whatever has failed since. Throws
-  /// NotAMember.
+  /// Waits for a view other than the last one. If the last one is current, as after an error of the transport, a new
+  /// one is asked for. Nothing if a member has ended the training: then it is complete, whatever has failed since.
+  /// Throws NotAMember.
   std::optional<View> next_view();
   /// After a step that all members of the view have completed, and that is the last. Tells the others, and waits until
   /// they have come here too, but for a few seconds at most.

@@ -1,8 +1,8 @@
 // Note [A world of survivors]
-// Each view has a world of its own: new groups, over a new store, since the old ones may wait for the lost rank. Forming
-// it waits for the other members, of which one may end meanwhile; a thread does that, and is left to itself if the view
-// changes. Operations of the old groups may still write to tensors. They end when all survivors close these groups, and
-// the rank waits for that, but for a limited time: a rank that is stopped keeps its connections open.
+// Each view has a world of its own: new groups, over a new store, since the old ones may wait for the lost rank.
+// Forming it waits for the other members, of which one may end meanwhile; a thread does that, and is left to itself if
+// the view changes. Operations of the old groups may still write to tensors. They end when all survivors close these
+// groups, and the rank waits for that, but for a limited time: a rank that is stopped keeps its connections open.
 #include "backends/gloo/elastic_ranks.hpp"
 
 #include <sys/socket.h>

@@ -11,8 +11,8 @@
 namespace accel::gloo {
 
 /// Joins the ranks of the world in a training that goes on without those it loses: RankContext::join_elastic over Gloo.
-/// Each serves a store, at which the members of a view of which it is the first meet. `store`: of the world, whose ranks
-/// have the world ranks `options.members` of the job. Collective. Throws CommError if the ranks do not meet.
+/// Each serves a store, where the members of a view meet of which it is the first. `store`: of the world, whose ranks
+/// have the numbers `options.members` in the job. Collective. Throws CommError if the ranks do not meet.
 std::unique_ptr<elastic::ElasticRanks> join_elastic(RankContext& context, c10::intrusive_ptr<c10d::Store> store,
                                                     const GlooOptions& options, int min_ranks);
 

@@ -33,8 +33,8 @@
 /// rank; gradients are summed in the order of elastic/shard_tree.hpp, in the dtype of the parameters. So 1, 3 and 64
 /// ranks end with the same parameters, to the last bit, if they compute on the same kind of processor.
 ///
-/// With `min_ranks` the training survives its ranks: when a process ends or does not answer for 10 s, the others give up
-/// the step under way, agree on who is left, and repeat the step; a rank that missed the end of a step gets its
+/// With `min_ranks` the training survives its ranks: when a process ends or does not answer for 10 s, the others give
+/// up the step under way, agree on who is left, and repeat the step; a rank that missed the end of a step gets its
 /// gradients from one that did not. Rank numbers and the world size change then, and prepared loaders divide their
 /// samples anew. Other collectives within the body belong into `repeatable`. Ranks over Gloo can be lost, and simulated
 /// ones by faults that end their processes.

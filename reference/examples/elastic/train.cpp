@@ -1,4 +1,5 @@
-// Trains with a fixed number of logical ranks: any number of ranks ends with the same parameters, to the last bit.
+// Trains with a fixed number of logical ranks: any number of ranks ends with the same parameters, to the last bit, also
+// if some are lost on the way.
 #include <torch/torch.h>
 
 #include <accel/accel.hpp>
@@ -23,7 +24,7 @@ int train(int, char**) {
   auto [model, optimizer] = accelerator.prepare(net, adamw);
 
   double loss = 0;
-  accelerator.elastic({.logical_ranks = 8}, [&](accel::ElasticRun& run) {
+  accelerator.elastic({.min_ranks = 1, .logical_ranks = 8}, [&](accel::ElasticRun& run) {
     for (auto& step : run.steps(loader, /*num_epochs=*/8)) {
       // For each logical rank of this rank.
       const auto loss_of_batch = [&](const auto& batch) {

@@ -350,7 +350,8 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
   // Checkpoints are saved during the training part of an epoch, so a resumed run still has to evaluate that epoch, even
   // if max_steps has been reached.
   bool is_resumed = goes_on || !options.resume.empty();
-  // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts once.
+  // Only the last evaluation counts. gather_for_metrics drops the padding of the last batch, so every sample counts
+  // once.
   const auto evaluate = [&] {
     result.eval_correct = result.eval_samples = 0;
     for (auto& batch : eval_batches) {

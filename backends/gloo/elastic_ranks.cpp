@@ -36,7 +36,6 @@ using elastic::MemberId;
 using elastic::View;
 using Store = c10::intrusive_ptr<c10d::Store>;
 
-constexpr std::chrono::seconds kMeetingTime{60};  // of the members of a view that nobody leaves
 constexpr std::chrono::milliseconds kLookInterval{20};
 constexpr std::chrono::seconds kClosingTime{2};
 constexpr int kAttempts = 3;  // of views with the same members
@@ -70,17 +69,17 @@ int port_of(int descriptor) {
                                              : reinterpret_cast<const sockaddr_in*>(any)->sin_port);
 }
 
-c10d::TCPStoreOptions store_options(int port) {
+c10d::TCPStoreOptions store_options(int port, std::chrono::milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port);
   options.waitWorkers = false;
-  options.timeout = kMeetingTime;
+  options.timeout = timeout;
   return options;
 }
 
-Store serve_store(const std::string& host) {
+Store serve_store(const std::string& host, std::chrono::milliseconds timeout) {
   const int descriptor = checked_descriptor(sockets::listen_on(host, 0), fmt::format("a store at {}", host));
-  auto options = store_options(port_of(descriptor));
+  auto options = store_options(port_of(descriptor), timeout);
   options.isServer = true;
   options.masterListenFd = descriptor;  // the store owns it
   return c10::make_intrusive<c10d::TCPStore>(host, options);
@@ -111,7 +110,7 @@ void close_group(Group group) {
 class GlooRanks : public elastic::ElasticRanks {
  public:
   GlooRanks(RankContext& context, const Store& store, GlooOptions options, int min_ranks)
-      : context_(context), options_(std::move(options)), server_(serve_store(options_.hostname)) {
+      : context_(context), options_(std::move(options)), server_(serve_store(options_.hostname, options_.timeout)) {
     mailbox_ = std::make_unique<elastic::Mailbox>(options_.hostname);
     recorder::C10dStore meeting(c10::make_intrusive<c10d::PrefixStore>("elastic", store), /*ends_with_rank_0=*/true);
     if (context.rank == 0)
@@ -129,7 +128,7 @@ class GlooRanks : public elastic::ElasticRanks {
     }
     member.job = std::stoull(meeting.get("job"));
     member_ = std::make_shared<elastic::Member>(member, *mailbox_);
-    if (options_.recorder) options_.recorder->record()->is_elastic() = true;
+    if (options_.recorder) options_.recorder->set_may_be_lost(true);
   }
 
   std::optional<View> next_world() override {
@@ -159,6 +158,7 @@ class GlooRanks : public elastic::ElasticRanks {
 
   void finish() override {
     member_->finish();
+    if (options_.recorder) options_.recorder->set_may_be_lost(false);
     member_.reset();
   }
 
@@ -167,7 +167,6 @@ class GlooRanks : public elastic::ElasticRanks {
   std::shared_ptr<Forming> form(const View& view) {
     auto options = options_;
     options.members.assign(view.members.begin(), view.members.end());
-    options.timeout = std::min<std::chrono::milliseconds>(options.timeout, kMeetingTime);
     options.wait_state = [member = std::weak_ptr(member_), view] {
       const auto living = member.lock();
       if (!living) return WaitState::kOver;
@@ -176,16 +175,16 @@ class GlooRanks : public elastic::ElasticRanks {
     auto forming = std::make_shared<Forming>();
     forming->options = options;
     const auto own = std::find(view.members.begin(), view.members.end(), member_->id()) - view.members.begin();
-    std::thread([forming, options, contact = contacts_.at(view.members.front()), number = view.number,
+    std::thread([forming, options, contact = contacts_.at(view.members.front()), name = world_name(view.number),
                  rank = static_cast<int>(own), size = static_cast<int>(view.members.size())] {
       std::string error;
       Group group;
       Store store;
       try {
         store = c10::make_intrusive<c10d::PrefixStore>(
-            fmt::format("view/{}", number),
-            c10::make_intrusive<c10d::TCPStore>(contact.host, store_options(contact.store_port)));
-        group = make_group(world_name(number), store, rank, size, options);
+            name,
+            c10::make_intrusive<c10d::TCPStore>(contact.host, store_options(contact.store_port, options.timeout)));
+        group = make_group(name, store, rank, size, options);
       } catch (const std::exception& caught) {
         error = caught.what();
       }
@@ -202,7 +201,6 @@ class GlooRanks : public elastic::ElasticRanks {
       if (!member_->is_current(view) || member_->has_finished_peer()) return nullptr;
       forming->changed.wait_for(lock, kLookInterval);
     }
-    if (forming->has_group) forming->group.process_group()->setTimeout(options_.timeout);
     return forming;
   }
 
@@ -210,18 +208,23 @@ class GlooRanks : public elastic::ElasticRanks {
     const auto own = std::find(view.members.begin(), view.members.end(), member_->id());
     context_.rank = static_cast<int>(own - view.members.begin());
     context_.world_size = static_cast<int>(view.members.size());
+    const auto& machine = contacts_.at(member_->id()).machine;
+    const auto is_here = [&](MemberId member) { return contacts_.at(member).machine == machine; };
+    context_.local_rank = static_cast<int>(std::count_if(view.members.begin(), own, is_here));
+    context_.local_world_size = static_cast<int>(std::count_if(view.members.begin(), view.members.end(), is_here));
     close_group(context_.world.replace_everywhere(forming.group));
     forming.group = Group();
     auto& options = forming.options;
-    options.timeout = options_.timeout;
     offer_groups(context_, forming.store, options, make_group, world_name(view.number) + ", ");
-    options.wait_state = {};
-    context_.join_elastic = [server = server_, store = forming.store, options](RankContext& rank, int min_ranks) {
-      return accel::gloo::join_elastic(rank, store, options, min_ranks);
+    // Whoever uses the groups needs the store that this rank serves.
+    context_.join_elastic = [server = server_, join = context_.join_elastic](RankContext& rank, int least) {
+      return join(rank, least);
     };
   }
 
-  static std::string world_name(std::int64_t view) { return fmt::format("world of view {}", view); }
+  [[nodiscard]] std::string world_name(std::int64_t view) const {
+    return fmt::format("world {}.{}", options_.num_elastic_runs, view);
+  }
 
   RankContext& context_;
   GlooOptions options_;

@@ -208,6 +208,13 @@ void offer_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, c
     world.process_group()->setTimeout(timeout);
     current->timeout = timeout;
   };
+  if (context.backend != "gloo") return;
+  context.join_elastic = [store, current](RankContext& rank, int min_ranks) {
+    auto options = *current;
+    options.wait_state = {};
+    ++options.num_elastic_runs;
+    return join_elastic(rank, store, options, min_ranks);
+  };
 }
 
 void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, const GlooOptions& options,
@@ -227,11 +234,6 @@ std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, con
   auto recorded = options;
   recorded.recorder = recorder::make_recorder(launch, job_store);
   join_groups(*context, store, recorded, make);
-  if (context->backend == "gloo") {
-    context->join_elastic = [store, recorded](RankContext& rank, int min_ranks) {
-      return join_elastic(rank, store, recorded, min_ranks);
-    };
-  }
   if (recorded.recorder) context->record_end = recorder::watch_until_end(recorded.recorder, job_store);
   return context;
 }

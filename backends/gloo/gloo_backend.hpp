@@ -30,6 +30,7 @@ struct GlooOptions {
   Transport transport = transport_from_environment();
   std::shared_ptr<recorder::RankRecorder> recorder = {};  ///< of this rank's calls; null: they are not recorded
   std::vector<int> members = {};      ///< of the group: world ranks of the job, by group rank; empty: all
+  int num_elastic_runs = 0;           ///< of the job so far
   WaitStateFunction wait_state = {};  ///< of a group of an elastic training
 };
 

@@ -32,8 +32,11 @@ auto with_state(const WaitStateFunction& state, Body&& body) {
 
 class InterruptibleWork : public c10d::Work {
  public:
-  InterruptibleWork(c10::intrusive_ptr<c10d::Work> work, WaitStateFunction state)
-      : c10d::Work(-1, work->retrieveOpType()), work_(std::move(work)), state_(std::move(state)) {}
+  InterruptibleWork(c10::intrusive_ptr<c10d::Work> work, WaitStateFunction state, bool is_message)
+      : c10d::Work(-1, work->retrieveOpType()),
+        work_(std::move(work)),
+        state_(std::move(state)),
+        is_message_(is_message) {}
 
   bool isCompleted() override { return work_->isCompleted(); }
   bool isSuccess() const override { return work_->isSuccess(); }
@@ -50,6 +53,8 @@ class InterruptibleWork : public c10d::Work {
   // As RecordedWork::wait_and_look: a wait that passes its time-out changes nothing, and an error that comes late comes
   // early when the wait is repeated.
   bool wait(milliseconds timeout) override {
+    // A message whose wait passes its time-out is lost, and its connection with it.
+    if (is_message_) return with_state(state_, [&] { return work_->wait(timeout); });
     using Clock = std::chrono::steady_clock;
     const auto begin = Clock::now();
     while (true) {
@@ -76,6 +81,7 @@ class InterruptibleWork : public c10d::Work {
  private:
   c10::intrusive_ptr<c10d::Work> work_;
   WaitStateFunction state_;
+  bool is_message_;
 };
 
 class InterruptibleBackend : public CollectiveBackend {
@@ -98,7 +104,7 @@ class InterruptibleBackend : public CollectiveBackend {
 
   WorkPtr start(CollectiveArgs args) override {
     auto work = with_state(state_, [&] { return start_on(*backend_, args); });
-    return c10::make_intrusive<InterruptibleWork>(std::move(work), state_);
+    return c10::make_intrusive<InterruptibleWork>(std::move(work), state_, is_message(args.collective));
   }
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override {
     with_state(state_, [&] { backend_->monitoredBarrier(options, wait_all_ranks); });

@@ -173,17 +173,16 @@ class Job {
     std::optional<std::chrono::steady_clock::time_point> failed_at;
     std::optional<RankFailure> failure;
     const auto explain_once = [&] {
-      if (!failure && !is_survived(processes)) failure = interrupted_ ? processes.failure() : explained(processes);
+      if (!failure && failure_of_job(processes)) failure = interrupted_ ? processes.failure() : explained(processes);
     };
     while (!processes.have_ended() || !machines_.outcome()) {
       wait_for_events(&processes);
       if (log_) log_->collect();
       if (!failed_at && !interrupted_) failure = failure_seen_by_watch(processes);
       if (is_elastic()) machines_.set_elastic();
-      if (is_elastic() && !processes.have_ended()) print_losses(processes);
-      const bool has_failed = processes.failure() && !(is_elastic() && !processes.have_ended());
+      if (is_elastic() && !interrupted_ && !processes.have_ended()) print_losses(processes);
       const bool is_over =
-          failure || has_failed || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
+          failure || failure_of_job(processes) || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
       if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
       const auto patience = options_.machines.num_machines > 1 ? kSettleTimeOfMachines : kSettleTime;
       if (is_over && !interrupted_ && std::chrono::steady_clock::now() - *failed_at >= patience) {
@@ -193,7 +192,9 @@ class Job {
       if (!reported && processes.have_ended()) {
         reported = true;
         explain_once();
-        if (failure && is_elastic())
+        const bool is_of_training =
+            failure && failure->rank >= 0 && is_elastic() && watch_->record().rank(failure->rank).may_be_lost;
+        if (is_of_training)
           machines_.report_lost(*failure);
         else if (failure)
           machines_.report_failure(*failure);  // only now is the message complete: all output has been read
@@ -212,18 +213,24 @@ class Job {
 
   // The ranks go on without those that have ended.
   [[nodiscard]] bool is_elastic() const { return watch_ && watch_->record().is_elastic(); }
-  // Whether some have completed the training of an elastic job.
-  [[nodiscard]] bool is_survived(const RankProcesses& processes) const {
-    return is_elastic() && processes.have_ended() && processes.has_success();
+  // The first failure that ends the job: not of a rank that an elastic training has lost, unless all have failed.
+  [[nodiscard]] std::optional<RankFailure> failure_of_job(const RankProcesses& processes) const {
+    if (!is_elastic()) return processes.failure();
+    for (const int rank : watch_->record().local_ranks()) {
+      const auto failure = processes.failure_of(rank);
+      if (failure && !watch_->record().rank(rank).may_be_lost) return failure;
+    }
+    return processes.have_ended() && !processes.has_success() ? processes.failure() : std::nullopt;
   }
 
   void print_losses(const RankProcesses& processes) {
     const auto ends = processes.ends();
     for (std::size_t local = 0; local < ends.size(); ++local) {
       const int rank = options_.machines.machine_rank * num_local_ + static_cast<int>(local);
-      if (ends[local].detail.empty() || !lost_.insert(rank).second) continue;
+      const bool is_lost = !ends[local].detail.empty() && watch_->record().rank(rank).may_be_lost;
+      if (!is_lost || !lost_.insert(rank).second) continue;
       output_.standard_error().write(
-          fmt::format("accel launch: warning: rank {} is lost: {}; the others continue\n", rank, ends[local].detail));
+          fmt::format("accel launch: warning: rank {} is lost: {}\n", rank, ends[local].detail));
     }
   }
 

@@ -104,6 +104,7 @@ void Machines::begin_if_all_joined() {
 }
 
 void Machines::report_done() {
+  if (outcome_) return;
   done_ = has_success_ = true;
   if (is_main())
     end_if_all_done();
@@ -114,6 +115,7 @@ void Machines::report_done() {
 }
 
 void Machines::report_lost(const RankFailure& failure) {
+  if (outcome_) return;
   done_ = true;
   lost_ = lost_.value_or(failure);
   if (is_main())
@@ -262,6 +264,7 @@ void Machines::hear_newcomer(Newcomer& newcomer) {
     newcomer.link.send("refused");
     return;
   }
+  if (is_elastic_ && attempt_ && !outcome_) return;  // the others continue without its ranks
   // A machine that joins during an attempt has been restarted: its ranks of this attempt no longer exist.
   if (attempt_ && !outcome_) fail({-1, 1, fmt::format("machine {} joined again", machine)}, /*is_final=*/false);
   peers_.erase(machine);

@@ -121,7 +121,7 @@ void RankWatch::publish(const Diagnosis& ending) {
 // The store is gone with rank 0, or with the launcher of its host, which ends when one of its ranks does. So the ranks
 // of that host end after all hosts have read there why.
 void RankWatch::fail(const char* message, bool is_own) {
-  if (record_->is_elastic()) return;  // the others go on
+  if (record_->rank(rank_).may_be_lost) return;
   if (is_own) {
     publish_ending(*record_, failure_of(rank_, message));
     publish(failure_of(rank_, message));

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <iterator>
 #include <map>
@@ -11,18 +9,22 @@
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/core/splitmix64.hpp"
+#include "reference/data/loader.hpp"
 #include "reference/data/samplers/sampler.hpp"
+#include "reference/diagnosis/collective_call.hpp"
 #include "reference/elastic/shard_sum.hpp"
 #include "reference/parallel/distributed_data_parallel.hpp"
 #include "reference/parallel/sync_batch_norm.hpp"
 #include "reference/prepared/parameter_layouts.hpp"
 #include "reference/state/objects.hpp"
 #include "reference/state/seeded_random.hpp"
+#include "reference/state/warnings.hpp"
 
 namespace accel {
 namespace {
 
 constexpr int kMaxLogicalRanks = 65'536;
+constexpr int kMaxFailures = 3;  // of one step, with the same ranks
 
 bool has_sync_batch_norm(const torch::nn::Module& module) {
   const auto modules = module.modules();
@@ -172,6 +174,8 @@ void TrainingStep::elastic(const ElasticOptions& options, const std::function<vo
                                    gradient_accumulation_steps()));
   if (settings().loss_weighting == "exact")
     problems.emplace_back("loss_weighting: expected accelerate, since every logical rank has equal weight");
+  if (options.min_ranks && split_batches())
+    problems.emplace_back("split_batches: with min_ranks expected false: fewer ranks may not divide a batch");
   ElasticRun run(
       *this, *context_, training(), options, [this] { follow_world(); }, problems);
   body(run);
@@ -185,13 +189,19 @@ ElasticRun::ElasticRun(TrainingStep& accelerator, RankContext& context, Training
       state_(state),
       options_(options),
       follow_world_(std::move(follow_world)),
-      seed_(0) {
+      seed_(0),
+      world_size_(context.world_size) {
   auto problems = problems_of(options, context, state);
   problems.insert(problems.end(), more_problems.begin(), more_problems.end());
   check_config(problems.empty(), "elastic: {}", listed(problems, "; "));
   shards_ = elastic::shards_of(context.rank, context.world_size, options.logical_ranks);
   seed_ = agreed_seed(context);
-  if (!options.min_ranks || !context.join_elastic) return;
+  if (!options.min_ranks) return;
+  if (!context.join_elastic) {
+    if (context.world_size > 1)
+      warn_once(context, "elastic: min_ranks has no effect, since these ranks cannot be lost");
+    return;
+  }
   ranks_ = context.join_elastic(context, *options.min_ranks);
   (void)recover({});
 }
@@ -332,7 +342,16 @@ at::Tensor ElasticRun::update(const std::function<at::Tensor(int shard)>& loss_o
 
 // The barrier: a rank that has completed the body knows that all have a result, which they need not compute again.
 void ElasticRun::repeatable(const std::function<void()>& body) {
-  const auto compute = [&] {
+  // A rank may have ended its pass over a loader, and so its epoch, before another one fails.
+  std::vector<std::pair<std::shared_ptr<detail::Loader>, std::int64_t>> epochs;
+  for (const auto& weak : state_.loaders) {
+    if (const auto loader = weak.lock(); loader && ranks_) epochs.emplace_back(loader, loader->iteration());
+  }
+  const auto compute = [&, is_first = true]() mutable {
+    for (const auto& [loader, epoch] : epochs) {
+      if (!is_first) loader->set_epoch(epoch);
+    }
+    is_first = false;
     body();
     if (ranks_) context_.world.barrier();
   };
@@ -350,23 +369,29 @@ void ElasticRun::advance(const std::function<void()>& compute, const std::functi
     change();
     return;
   }
+  num_failures_ = 0;
   for (bool is_computed = false;;) {
     if (!is_computed) is_computed = succeeds(compute);
     if (is_computed && ranks_->complete(view_, position_ + 1, change)) break;
     const auto is_behind = recover(receive);
-    if (!is_behind) return;
+    if (!is_behind) {
+      check_state(!receive,
+                  "elastic: other ranks have ended the training, and this one has not: all must take the same steps");
+      return;
+    }
     is_computed = *is_behind;
   }
   ++position_;
 }
 
-// Whether `body` has ended without the loss of a rank.
-bool ElasticRun::succeeds(const std::function<void()>& body) const {
+// Whether `body` has ended without the loss of a rank. An error that comes again and again although the ranks stay the
+// same is none.
+bool ElasticRun::succeeds(const std::function<void()>& body) {
   try {
     body();
     return true;
   } catch (const std::exception& error) {
-    if (!ranks_->is_loss(error)) throw;
+    if (!ranks_->is_loss(error) || ++num_failures_ > kMaxFailures) throw;
     return false;
   }
 }
@@ -389,14 +414,16 @@ void ElasticRun::enter(const elastic::View& view) {
   std::copy_if(view_.members.begin(), view_.members.end(), std::back_inserter(lost),
                [&](auto member) { return !view.contains(member); });
   view_ = view;
-  ++num_changes_;
   shards_ = elastic::shards_of(context_.rank, context_.world_size, options_.logical_ranks);
-  if (lost.empty()) return;
+  if (std::exchange(world_size_, context_.world_size) == context_.world_size) return;
+  num_failures_ = 0;
+  ++num_changes_;
   follow_world_();
-  if (context_.rank == 0)
-    context_.warn(fmt::format("elastic: rank{} {} of the job {} lost; {} rank{} with {} logical ranks continue",
-                              lost.size() > 1 ? "s" : "", fmt::join(lost, ", "), lost.size() > 1 ? "are" : "is",
-                              context_.world_size, context_.world_size > 1 ? "s" : "", options_.logical_ranks));
+  if (context_.rank != 0) return;
+  context_.warn(fmt::format("elastic: {} of the job {} lost; {} rank{} with {} logical ranks continue",
+                            lost.empty() ? "a rank" : describe_ranks({lost.begin(), lost.end()}),
+                            lost.size() > 1 ? "are" : "is", context_.world_size, context_.world_size > 1 ? "s" : "",
+                            options_.logical_ranks));
 }
 
 // A rank may have missed one step at most: the next one needs its part.

@@ -123,7 +123,7 @@ class ElasticRun {
 
   [[nodiscard]] Reduced reduce(const std::function<at::Tensor(int shard)>& loss_of);
   void advance(const std::function<void()>& compute, const std::function<void()>& change, const Receive& receive);
-  [[nodiscard]] bool succeeds(const std::function<void()>& body) const;
+  [[nodiscard]] bool succeeds(const std::function<void()>& body);
   [[nodiscard]] std::optional<bool> recover(const Receive& receive);
   void enter(const elastic::View& view);
   void exchange_last_step(bool is_behind, const Receive& receive);
@@ -139,7 +139,8 @@ class ElasticRun {
   // Of a training that survives its ranks:
   std::unique_ptr<elastic::ElasticRanks> ranks_;  // null: a lost rank ends the job
   elastic::View view_;
-  int num_changes_ = -1;         // the first view is none
+  int world_size_, num_changes_ = 0;
+  int num_failures_ = 0;         // of the step under way, with these ranks
   std::int64_t position_ = 0;    // steps and repeatable bodies that this rank has completed
   std::optional<Reduced> last_;  // the step that has led to the position; nothing if that was a repeatable body
 };

@@ -266,7 +266,7 @@ class Viewer {
   // A rank is stuck unless it runs, or each of its waits can end: all whom a wait lacks are not stuck (of a message
   // from anybody, one). Ranks of other hosts are taken as not stuck.
   void find_stuck() {
-    if (record_.is_elastic() && !gone_.empty()) return;  // the others are about to go on without them
+    if (record_.is_elastic() && waits_for_lost()) return;  // such a wait is about to be given up
     std::vector<bool> lives(record_.world_size(), true);
     for (const int rank : record_.local_ranks()) lives[rank] = false;
     for (const int rank : view_.elsewhere) lives[rank] = true;
@@ -281,6 +281,13 @@ class Viewer {
     for (const int rank : view_.waiting) {
       if (!lives[rank] || waits_for_gone(rank)) view_.stuck.push_back(rank);
     }
+  }
+
+  [[nodiscard]] bool waits_for_lost() const {
+    const auto& calls = view_.job.open_calls;
+    return std::any_of(calls.begin(), calls.end(), [&](const OpenCall& open) {
+      return std::any_of(open.members.begin(), open.members.end(), [&](int rank) { return contains(gone_, rank); });
+    });
   }
 
   // A GPU never leaves a collective that a rank does not join, whatever the threads of its own rank do.

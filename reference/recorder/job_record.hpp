@@ -107,6 +107,7 @@ enum class RankEnd : std::uint32_t {
 struct alignas(4096) RankRecord {
   std::atomic<pid_t> pid;  ///< 0: not started
   std::atomic<RankEnd> end;
+  std::atomic<bool> may_be_lost;  ///< the rank is in an elastic training: the others continue without it
   std::atomic<std::uint64_t> num_calls;
   std::atomic<std::uint32_t> num_threads;          ///< threads that have made calls or waited, and live
   std::atomic<std::uint32_t> num_program_threads;  ///< of a program that counts its threads, or 0
@@ -181,7 +182,7 @@ class JobRecord {
   [[nodiscard]] Ending& ending() const;
   /// Whether a launcher explains what ranks see of the end of others, so that they need not print it.
   [[nodiscard]] std::atomic<bool>& is_watched() const;
-  /// Whether ranks that have ended do not end the job: the others go on without them.
+  /// Whether there has been an elastic training, which ranks may not survive without an end of the job.
   [[nodiscard]] std::atomic<bool>& is_elastic() const;
   /// Forgets all that is recorded, for the next attempt of a job. No rank may be running.
   void clear() const;

@@ -61,6 +61,12 @@ class RankRecorder {
   /// How the rank's program has ended, with the message of its error.
   void set_end(RankEnd end, std::string_view message);
 
+  /// Whether the others continue if this rank ends now: it is in an elastic training.
+  void set_may_be_lost(bool may_be_lost) {
+    own_.may_be_lost = may_be_lost;
+    if (may_be_lost) record_->is_elastic() = true;
+  }
+
   /// The GPU has come to this call and waits for its end; 0: for none.
   void set_gpu_wait(std::uint64_t position) { own_.gpu_wait.store(position, std::memory_order_release); }
 

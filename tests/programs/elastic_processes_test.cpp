@@ -82,6 +82,7 @@ class ElasticProcessesTest : public ::testing::Test {
     while (!is_over() && content_of(progress_).find("loss") == std::string::npos)
       std::this_thread::sleep_for(milliseconds(5));
     const auto processes = rank_processes();
+    EXPECT_EQ(processes.size(), ranks) << content_of(progress_);
     for (const auto& kill : kills) {
       if (running.wait_for(kill.after) == std::future_status::ready) break;
       if (processes.contains(kill.rank)) ::kill(processes.at(kill.rank), kill.signal);

@@ -210,7 +210,7 @@ class ElasticHostsTest : public ::testing::Test {
       std::map<int, int> kills;
       // On two hosts the ranks that are left must be a majority, or know that the others have ended.
       for (int index = 0; index < 1 + below(hosts > 1 ? ranks / 2 - 1 : ranks - 1); ++index)
-        kills[order[index]] = below(1200);
+        kills[order[index]] = below(600);
       SCOPED_TRACE(fmt::format("{} ranks on {} hosts, kills {}", ranks, hosts, fmt::join(kills, ", ")));
       const auto result = train(hosts, ranks, 1, kills);
       EXPECT_THAT(result.exit_codes, ::testing::Each(0)) << result.error;
@@ -222,6 +222,14 @@ class ElasticHostsTest : public ::testing::Test {
     }
   }
 };
+
+TEST_F(ElasticHostsTest, AFailureAfterTheTrainingEndsTheJob) {
+  const TemporaryFolder folder;
+  const auto result = run_command({bin("accel"), "launch", "--cpu", "--num_processes", "4", bin("elastic_training"),
+                                   folder.path(""), "1", "2:100", "fails"});
+  EXPECT_EQ(result.exit_code, 1) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("after the training"));
+}
 
 TEST_F(ElasticHostsTest, OneHost) { expect_undisturbed(1, num_cases(3)); }
 

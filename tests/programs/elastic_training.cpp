@@ -1,7 +1,7 @@
 // A training that survives its ranks, for tests that kill some of them: elastic_training FOLDER MIN_RANKS [RANK:MS ...]
-// kills each RANK with signal 9 MS milliseconds after its training has begun; with "fails" as the last argument the main
-// process fails after the training. Every rank that completes the training
-// writes a file with the sum of all parameters, the seconds of the longest step, and how often the ranks have changed.
+// kills each RANK with signal 9 MS milliseconds after its training has begun; with "fails" as the last argument the
+// main process fails after the training. Every rank that completes the training writes a file with the sum of all
+// parameters, the seconds of the longest step, and how often the ranks have changed.
 #include <accel/accel.hpp>
 #include <accel/elastic.hpp>
 #include <accel/optim.hpp>

@@ -32,12 +32,18 @@ void set_storage_bytes(const at::Tensor& tensor, std::size_t bytes) {
   storage->set_nbytes(bytes);
 }
 
+// Pointers to nodes are shared_ptr, and from LibTorch 2.13 on intrusive_ptr, which have no common constructor.
+template <typename Weak>
+void reset_accumulator(const at::Tensor& parameter, void (*set)(const at::Tensor&, Weak)) {
+  set(parameter, Weak(decltype(torch::autograd::impl::try_get_grad_accumulator(parameter))()));
+}
+
 // A graph that the program keeps, such as that of a parameter's clone, keeps the accumulator too, and that checks
 // gradients by the sizes which the parameter had when it was made.
 void forget_accumulator_of_other_sizes(const at::Tensor& parameter) {
   const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
   if (accumulator && !accumulator->input_metadata(0).is_same_shape(parameter))
-    torch::autograd::impl::set_grad_accumulator(parameter, {});
+    reset_accumulator(parameter, &torch::autograd::impl::set_grad_accumulator);
 }
 
 }  // namespace

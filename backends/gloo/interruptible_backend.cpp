@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "reference/comm/collective_backend.hpp"
+#include "reference/comm/wait_in_slices.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/elastic/elastic_ranks.hpp"
 
@@ -50,32 +51,15 @@ class InterruptibleWork : public c10d::Work {
   float getDuration() const override { return work_->getDuration(); }
   std::uint64_t getSequencenumber() const override { return work_->getSequencenumber(); }
 
-  // As RecordedWork::wait_and_look: a wait that passes its time-out changes nothing, and an error that comes late comes
-  // early when the wait is repeated.
   bool wait(milliseconds timeout) override {
-    // A message whose wait passes its time-out is lost, and its connection with it.
     if (is_message_) return with_state(state_, [&] { return work_->wait(timeout); });
-    using Clock = std::chrono::steady_clock;
-    const auto begin = Clock::now();
-    while (true) {
-      const auto passed = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
-      const bool is_last = timeout != kNoTimeout && timeout - passed <= kInterval;
-      const auto interval = is_last ? std::max(timeout - passed, milliseconds(1)) : kInterval;
-      const auto slice = Clock::now();
-      try {
-        return work_->wait(interval);
-      } catch (const std::exception& error) {
-        const auto state = state_();
-        if (state == WaitState::kGiveUp) throw elastic::RankLost("a rank is lost");
-        if (Clock::now() - slice >= interval) {
-          if (is_last) throw;
-        } else if (state == WaitState::kOver) {
-          throw;
-        } else {
-          throw elastic::RankLost(text_of(error));
-        }
-      }
-    }
+    const auto give_up_if_lost = [&] {
+      if (state_() == WaitState::kGiveUp) throw elastic::RankLost("a rank is lost");
+    };
+    return wait_in_slices(*work_, timeout, kInterval, give_up_if_lost, [&](const std::exception& error) {
+      if (state_() == WaitState::kOver) throw;
+      throw elastic::RankLost(text_of(error));
+    });
   }
 
  private:

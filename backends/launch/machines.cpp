@@ -19,8 +19,9 @@ namespace {
 // A connection begins with "challenge NONCE" from machine 0, "join MACHINE MACHINES PROCESSES NONCE PROOF" to it, and
 // "welcome PROOF" or "refused" as its answer. The proofs show that both sides hold the secret of the job; with an empty
 // secret they still show that the other side is a launcher and not a stranger that has sent a line by chance.
-// Then, to machine 0: "done ATTEMPT", "failed ATTEMPT FINAL RANK CODE MESSAGE". From machine 0: "begin ATTEMPT
-// MAX_RESTARTS PORT", "over RESTARTS RANK CODE MESSAGE". From both: "alive".
+// Then, to machine 0: "done ATTEMPT", "failed ATTEMPT FINAL RANK CODE MESSAGE", and "lost ATTEMPT RANK CODE MESSAGE" if
+// an elastic training has lost all ranks of the machine. From machine 0: "begin ATTEMPT MAX_RESTARTS PORT", "over
+// RESTARTS RANK CODE MESSAGE". From both: "alive".
 // A message about an attempt other than the current one is late and ignored.
 
 // kConnectTimeout applies only until machine 0 has answered: a SYN into a network without such a machine is never

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "backends/watch/group_recorder.hpp"
+#include "reference/comm/wait_in_slices.hpp"
 #include "reference/core/error_text.hpp"
 #include "reference/recorder/call_facts.hpp"
 
@@ -81,23 +82,9 @@ class RecordedWork : public c10d::Work {
   }
 
  private:
-  // A wait of c10d::Work that passes its time-out throws and changes nothing, so it can be repeated. Works of several
-  // collectives ignore the time-out, so an error that comes early is another one; one that comes late comes early when
-  // the wait is repeated.
   bool wait_and_look(milliseconds timeout) {
-    using Clock = std::chrono::steady_clock;
-    const auto begin = Clock::now();
-    while (true) {
-      const auto look = Clock::now();
-      const auto passed = std::chrono::duration_cast<milliseconds>(look - begin);
-      const bool is_last = timeout != kNoTimeout && timeout - passed <= kLookInterval;
-      try {
-        return work_->wait(is_last ? std::max(timeout - passed, milliseconds(1)) : kLookInterval);
-      } catch (const std::exception&) {
-        if (is_last || Clock::now() - look < kLookInterval) throw;
-        recorder_.look(call_);
-      }
-    }
+    return wait_in_slices(
+        *work_, timeout, kLookInterval, [&] { recorder_.look(call_); }, [](const std::exception&) { throw; });
   }
 
   WorkPtr work_;

@@ -182,7 +182,7 @@ class JobRecord {
   [[nodiscard]] Ending& ending() const;
   /// Whether a launcher explains what ranks see of the end of others, so that they need not print it.
   [[nodiscard]] std::atomic<bool>& is_watched() const;
-  /// Whether there has been an elastic training, which ranks may not survive without an end of the job.
+  /// Whether ranks have been in an elastic training: see RankRecord::may_be_lost.
   [[nodiscard]] std::atomic<bool>& is_elastic() const;
   /// Forgets all that is recorded, for the next attempt of a job. No rank may be running.
   void clear() const;

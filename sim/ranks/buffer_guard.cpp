@@ -1,9 +1,10 @@
 // What a rank may do with its tensors between a call and wait(). Operators are watched only while collectives are
 // pending, see Note [Watching operators].
 #include "sim/ranks/buffer_guard.hpp"
-#include "sim/engine/group_state.hpp"
 
 #include <algorithm>
+
+#include "sim/engine/group_state.hpp"
 
 namespace accel::sim {
 namespace {

@@ -14,9 +14,11 @@ Json to_json(const Ballot& ballot) { return {ballot.round, ballot.proposer}; }
 Ballot ballot_of(const Json& json) { return {json.at(0), json.at(1)}; }
 
 Json to_json(const View& view) {
-  return {view.number, view.members, view.steps, view.source, view.joined, view.outside};
+  return {view.number, view.members, view.steps, view.source, view.joined, view.outside, view.contacts};
 }
-View view_of(const Json& json) { return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5)}; }
+View view_of(const Json& json) {
+  return {json.at(0), json.at(1), json.at(2), json.at(3), json.at(4), json.at(5), json.at(6)};
+}
 
 Json to_json(const Proposal& proposal) { return {to_json(proposal.ballot), to_json(proposal.view)}; }
 Proposal proposal_of(const Json& json) { return {ballot_of(json.at(0)), view_of(json.at(1))}; }
@@ -33,7 +35,7 @@ Json fields_of(const Refused& message) { return {message.view, to_json(message.p
 Json fields_of(const Install& message) { return Json::array({to_json(message.decided)}); }
 Json fields_of(const Behind& message) { return Json::array({message.view}); }
 Json fields_of(const Entered& message) { return {message.view, message.is_answer}; }
-Json fields_of(const Join& message) { return Json::array({message.view}); }
+Json fields_of(const Join& message) { return {message.view, message.contact}; }
 Json fields_of(const Need& message) { return {message.view, message.dead}; }
 
 void parse(const Json& json, Prepare& to) { to = {json.at(0), ballot_of(json.at(1)), json.at(2)}; }
@@ -47,7 +49,7 @@ void parse(const Json& json, Refused& to) { to = {json.at(0), ballot_of(json.at(
 void parse(const Json& json, Install& to) { to = {view_of(json.at(0))}; }
 void parse(const Json& json, Behind& to) { to = {json.at(0).get<std::int64_t>()}; }
 void parse(const Json& json, Entered& to) { to = {json.at(0), json.at(1)}; }
-void parse(const Json& json, Join& to) { to = {json.at(0).get<std::int64_t>()}; }
+void parse(const Json& json, Join& to) { to = {json.at(0), json.at(1)}; }
 void parse(const Json& json, Need& to) { to = {json.at(0), json.at(1)}; }
 
 template <std::size_t Kind>

@@ -20,14 +20,15 @@ constexpr int kWatched = 2;    // members before this one in the view, of which 
 constexpr int kFarewells = 3;  // at once, since this member may end before the next tick
 constexpr auto kFarewell = std::chrono::seconds(3);  // within which the others learn that this member is done
 
-View first_view(const MemberOptions& options) {
-  std::set<MemberId> ids;
-  for (const auto& peer : options.peers) ids.insert(peer.id);
-  check_config(ids.size() == options.peers.size() && ids.contains(options.self),
-               "elastic: the peers of rank {} name a member twice or lack it", options.self);
-  View view{.source = options.peers.front().id};
-  for (const auto& peer : options.peers) view.members.push_back(peer.id);
-  return view;
+Membership membership_of(const MemberOptions& options) {
+  std::vector<MemberId> ids;
+  for (const auto& member : options.members) ids.push_back(member.id);
+  const std::set<MemberId> unique(ids.begin(), ids.end());
+  check_config(unique.size() == ids.size() && unique.contains(options.self.id) != options.joins,
+               "elastic: the members that rank {} knows are not unique, or have {}", options.self.id,
+               options.joins ? "its number" : "not its number");
+  if (options.joins) return {options.self.id, ids, options.membership, text_of(options.self)};
+  return {options.self.id, View{.members = ids, .source = ids.front()}, options.membership};
 }
 
 const char* text_of(EndReason reason) {
@@ -37,6 +38,7 @@ const char* text_of(EndReason reason) {
       return "this rank reaches no majority of the ranks, and does not know that the others have ended";
     case EndReason::kRemoved: return "the other ranks have continued without this one, which did not answer";
     case EndReason::kNoState: return "no rank that is left has the state of the training";
+    case EndReason::kNotAdmitted: return "this rank could not join: no rank that trains has answered";
   }
   return "";
 }
@@ -44,22 +46,28 @@ const char* text_of(EndReason reason) {
 }  // namespace
 
 Member::Member(const MemberOptions& options, Mailbox& mailbox)
-    : options_(options),
-      mailbox_(mailbox),
-      membership_(options.self, first_view(options), options.membership),
-      entered_(membership_.view()) {
-  const auto now = Clock::now();
-  for (const auto& peer : options.peers) known_.emplace(peer.id, Known{PostalAddress(peer.address), -1, now});
+    : options_(options), mailbox_(mailbox), membership_(membership_of(options)) {
+  for (const auto& member : options.members) (void)PostalAddress(member.mailbox);
   wake_ = checked_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a member of an elastic job");
-  current_ = entered_->number;
   const MutexLock lock(mutex_);
-  for (const auto& peer : options.peers) {
-    if (peer.id == options.self || peer.pid == 0) continue;
-    auto& known = known_.at(peer.id);
-    known.process = static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0));
-    if (known.process < 0 && errno == ESRCH) perform(membership_.on_death(peer.id));
+  if (!options.joins) {
+    entered_ = membership_.view();
+    current_ = entered_->number;
   }
+  known_.emplace(options.self.id, Known{options.self, PostalAddress(options.self.mailbox)});
+  for (const auto& member : options.members) learn(member);
   thread_ = start_thread("a member of an elastic job", [this] { run(); });
+}
+
+void Member::learn(const Contact& contact) {
+  if (known_.contains(contact.id)) return;
+  auto& known =
+      known_.emplace(contact.id, Known{contact, PostalAddress(contact.mailbox), -1, Clock::now()}).first->second;
+  if (contact.pid == 0 || contact.machine != options_.self.machine) return;
+  known.process = static_cast<int>(syscall(SYS_pidfd_open, contact.pid, 0));
+  if (known.process >= 0 || errno != ESRCH) return;
+  known.is_dead = true;
+  perform(membership_.on_death(contact.id));
 }
 
 Member::~Member() {
@@ -106,9 +114,16 @@ bool Member::complete(const View& view, std::int64_t steps, const std::function<
 
 std::optional<View> Member::next_view() {
   MutexLock lock(mutex_);
-  if (entered_ && entered_->number == given_ && current_ == given_) perform(membership_.on_silence(options_.self));
-  while (!end_ && !is_one_done() && !(entered_ && entered_->number > given_ && current_ == entered_->number))
-    changed_.wait(lock.native());
+  if (entered_ && entered_->number == given_ && current_ == given_) perform(membership_.on_silence(id()));
+  const auto deadline = Clock::now() + options_.admission;
+  while (!end_ && !is_one_done() && !(entered_ && entered_->number > given_ && current_ == entered_->number)) {
+    if (entered_)
+      changed_.wait(lock.native());
+    else if (may_be_admitted() && Clock::now() < deadline)
+      changed_.wait_until(lock.native(), deadline);
+    else
+      end_ = EndReason::kNotAdmitted;
+  }
   if (is_one_done()) return std::nullopt;
   if (end_) throw NotAMember(*end_, fmt::format("elastic: {}", text_of(*end_)));
   given_ = entered_->number;
@@ -120,6 +135,17 @@ bool Member::has_finished_peer() const {
   return is_one_done();
 }
 
+Contact Member::contact(MemberId member) const {
+  const MutexLock lock(mutex_);
+  return known_.at(member).contact;
+}
+
+// Of a process that joins: whether somebody may answer.
+bool Member::may_be_admitted() const {
+  return std::any_of(known_.begin(), known_.end(),
+                     [&](const auto& known) { return known.first != id() && !known.second.is_dead; });
+}
+
 bool Member::is_one_done() const {
   return std::any_of(known_.begin(), known_.end(), [](const auto& peer) { return peer.second.is_done; });
 }
@@ -127,7 +153,7 @@ bool Member::is_one_done() const {
 bool Member::all_are_done() const {
   for (const auto member : membership_.view().members) {
     const auto& known = known_.at(member);
-    if (member != options_.self && !known.is_done && !known.is_dead) return false;
+    if (member != id() && !known.is_done && !known.is_dead) return false;
   }
   return true;
 }
@@ -180,19 +206,30 @@ void Member::read_mailbox() {
   while (mailbox_.receive(bytes)) {
     const auto datagram = datagram_of(options_.job, bytes);
     if (!datagram) continue;
-    const auto from = known_.find(datagram->from);
-    if (from == known_.end()) continue;
-    from->second.heard = Clock::now();
-    membership_.on_sign_of_life(datagram->from);
-    if (const auto* alive = std::get_if<Alive>(&datagram->content)) {
-      if (alive->is_done && !from->second.is_done) {
-        from->second.is_done = true;
-        changed_.notify_all();
-      }
-    } else {
-      perform(membership_.on_message(datagram->from, std::get<Message>(datagram->content)));
+    try {
+      answer(*datagram);
+    } catch (const ConfigError&) {  // an address that is none
     }
   }
+}
+
+void Member::answer(const Datagram& datagram) {
+  const auto* const message = std::get_if<Message>(&datagram.content);
+  const auto* const join = message == nullptr ? nullptr : std::get_if<Join>(message);
+  if (join != nullptr) {
+    const auto contact = contact_of(join->contact);
+    if (contact.id != datagram.from) return;
+    learn(contact);
+    if (is_done_) return send_alive(datagram.from);
+  }
+  const auto from = known_.find(datagram.from);
+  if (from == known_.end()) return;
+  from->second.heard = Clock::now();
+  membership_.on_sign_of_life(datagram.from);
+  if (message != nullptr) return perform(membership_.on_message(datagram.from, *message));
+  if (!std::get<Alive>(datagram.content).is_done || from->second.is_done) return;
+  from->second.is_done = true;
+  changed_.notify_all();
 }
 
 void Member::note_deaths() {
@@ -211,7 +248,7 @@ void Member::note_deaths() {
 std::vector<MemberId> Member::neighbours(int direction) const {
   const auto& members = membership_.view().members;
   const auto size = static_cast<int>(members.size());
-  const auto place = static_cast<int>(std::find(members.begin(), members.end(), options_.self) - members.begin());
+  const auto place = static_cast<int>(std::find(members.begin(), members.end(), id()) - members.begin());
   std::vector<MemberId> found;
   for (int distance = 1; distance <= std::min(kWatched, size - 1) && place < size; ++distance)
     found.push_back(members[(place + direction * distance + size) % size]);
@@ -219,13 +256,12 @@ std::vector<MemberId> Member::neighbours(int direction) const {
 }
 
 void Member::send_alive(MemberId to) {
-  mailbox_.send(known_.at(to).address,
-                bytes_of({.job = options_.job, .from = options_.self, .content = Alive{is_done_}}));
+  mailbox_.send(known_.at(to).address, bytes_of({.job = options_.job, .from = id(), .content = Alive{is_done_}}));
 }
 
 void Member::send_alive_to_all() {
   for (const auto member : membership_.view().members) {
-    if (member != options_.self) send_alive(member);
+    if (member != id()) send_alive(member);
   }
 }
 
@@ -251,7 +287,7 @@ void Member::perform(const Effects& effects) {
 void Member::perform(const Send& send) {
   const auto to = known_.find(send.to);
   if (to == known_.end()) return;
-  mailbox_.send(to->second.address, bytes_of({.job = options_.job, .from = options_.self, .content = send.message}));
+  mailbox_.send(to->second.address, bytes_of({.job = options_.job, .from = id(), .content = send.message}));
 }
 
 void Member::perform(const Halt& /*halt*/) {
@@ -260,8 +296,9 @@ void Member::perform(const Halt& /*halt*/) {
 }
 
 void Member::perform(const Enter& enter) {
+  for (const auto& [member, contact] : enter.view.contacts) learn(contact_of(contact));
   const auto now = Clock::now();
-  for (auto& [id, known] : known_) known.heard = now;
+  for (auto& [member, known] : known_) known.heard = now;
   entered_ = enter.view;
   current_ = enter.view.number;
   changed_.notify_all();

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "backends/elastic/contact.hpp"
 #include "backends/elastic/datagram.hpp"
 #include "backends/elastic/mailbox.hpp"
 #include "reference/core/thread_safety.hpp"
@@ -22,7 +23,7 @@
 
 /// A process of an elastic job: agrees with the others on who trains, while its program computes.
 ///
-///     Member member({.self = 0, .job = job, .peers = peers}, mailbox);
+///     Member member({.self = own, .job = job, .members = all}, mailbox);
 ///     auto view = member.next_view();
 ///     while (step < num_steps) {
 ///       const auto sum = exchange(*view, [&] { return member.is_current(*view); });   // gives up if it is not
@@ -37,40 +38,40 @@
 /// `has_finished_peer` any thread, the others one thread.
 namespace accel::elastic {
 
-struct Peer {
-  MemberId id = -1;
-  std::string address;  ///< of its mailbox
-  pid_t pid = 0;        ///< if it is a process of this machine and this PID namespace, else 0
-};
-
 struct MemberOptions {
-  MemberId self = -1;
-  std::uint64_t job = 0;         ///< equal on all members, and drawn: strangers cannot guess it
-  std::vector<Peer> peers = {};  ///< all members of the first view, in the order of their ranks, with this one
+  Contact self;
+  std::uint64_t job = 0;  ///< equal on all members, and drawn: strangers cannot guess it
+  /// All members of the first view, in the order of their ranks, with this one. Of a process that joins: those that it
+  /// asks, of which some may have ended.
+  std::vector<Contact> members = {};
+  bool joins = false;
   MembershipOptions membership{.patience = 20, .give_up = 400};
-  std::chrono::milliseconds tick{50};         ///< of the membership
-  std::chrono::milliseconds silence{10'000};  ///< after which a member is taken for stopped or out of reach
+  std::chrono::milliseconds tick{50};           ///< of the membership
+  std::chrono::milliseconds silence{10'000};    ///< after which a member is taken for stopped or out of reach
+  std::chrono::milliseconds admission{30'000};  ///< within which a process that joins becomes a member, or gives up
 };
 
 class Member {
  public:
-  /// Throws ConfigError for an invalid address, and for peers that are not unique or lack this member. `mailbox` must
-  /// outlive it.
+  /// Throws ConfigError for an invalid address, and for members that are not unique, or lack this one unless it joins.
+  /// `mailbox` must outlive it.
   Member(const MemberOptions& options, Mailbox& mailbox);
   ~Member();
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;
 
-  [[nodiscard]] MemberId id() const { return options_.self; }
+  [[nodiscard]] MemberId id() const { return options_.self.id; }
+  /// Of a member of a view that it has entered. Throws std::out_of_range for another.
+  [[nodiscard]] Contact contact(MemberId member) const;
   /// Whether the training in this view continues. After it returns false, a wait for
   /// members of the view may never end.
   [[nodiscard]] bool is_current(const View& view) const { return current_.load() == view.number; }
   /// Changes the state from one step to the next, or to one that was received: no view is agreed upon meanwhile. Does
   /// nothing and returns false if the view is not current. If `change` throws, this member counts as without state.
   bool complete(const View& view, std::int64_t steps, const std::function<void()>& change);
-  /// Waits for a view other than the last one. If the last one is current, as after an error of the transport, a new
-  /// one is asked for. Nothing if a member has ended the training: then it is complete, whatever has failed since.
-  /// Throws NotAMember.
+  /// Waits for a view other than the last one; a process that joins, for the first with it. If the last one is current,
+  /// as after an error of the transport, a new one is asked for. Nothing if a member has ended the training: then it is
+  /// complete, whatever has failed since. Throws NotAMember.
   std::optional<View> next_view();
   /// After a step that all members of the view have completed, and that is the last. Tells the others, and waits until
   /// they have come here too, but for a few seconds at most.
@@ -81,6 +82,7 @@ class Member {
  private:
   using Clock = std::chrono::steady_clock;
   struct Known {
+    Contact contact;
     PostalAddress address;
     int process = -1;  // a descriptor that can be read when the process has ended; -1: none
     Clock::time_point heard = {};
@@ -88,7 +90,9 @@ class Member {
   };
 
   void run();
+  void learn(const Contact& contact) ACCEL_REQUIRES(mutex_);
   void read_mailbox() ACCEL_REQUIRES(mutex_);
+  void answer(const Datagram& datagram) ACCEL_REQUIRES(mutex_);
   void note_deaths() ACCEL_REQUIRES(mutex_);
   void tick() ACCEL_REQUIRES(mutex_);
   void perform(const Effects& effects) ACCEL_REQUIRES(mutex_);
@@ -101,6 +105,7 @@ class Member {
   [[nodiscard]] std::vector<MemberId> neighbours(int direction) const ACCEL_REQUIRES(mutex_);
   [[nodiscard]] bool all_are_done() const ACCEL_REQUIRES(mutex_);
   [[nodiscard]] bool is_one_done() const ACCEL_REQUIRES(mutex_);
+  [[nodiscard]] bool may_be_admitted() const ACCEL_REQUIRES(mutex_);
   void wake() const;
 
   const MemberOptions options_;

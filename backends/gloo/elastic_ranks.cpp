@@ -1,20 +1,21 @@
 // Note [A world of survivors]
-// Each view has a world of its own: new groups, over a new store, since the old ones may wait for the lost rank.
+// Each view has a separate world: new groups, over a new store, since the old ones may wait for the lost rank.
 // Forming it waits for the other members, of which one may end meanwhile; a thread does that, and is left to itself if
 // the view changes. Operations of the old groups may still write to tensors. They end when all survivors close these
 // groups, and the rank waits for that, but for a limited time: a rank that is stopped keeps its connections open.
 #include "backends/gloo/elastic_ranks.hpp"
 
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <condition_variable>
 #include <cstdlib>
+#include <filesystem>
 #include <future>
 #include <mutex>
 #include <random>
-#include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -22,6 +23,7 @@
 
 #include "backends/elastic/mailbox.hpp"
 #include "backends/elastic/member.hpp"
+#include "backends/elastic/members_file.hpp"
 #include "backends/recorded/c10d_store.hpp"
 #include "backends/sockets/listening_socket.hpp"
 #include "backends/watch/watched_rank.hpp"
@@ -32,6 +34,7 @@
 namespace accel::gloo {
 namespace {
 
+using elastic::Contact;
 using elastic::MemberId;
 using elastic::View;
 using Store = c10::intrusive_ptr<c10d::Store>;
@@ -39,26 +42,6 @@ using Store = c10::intrusive_ptr<c10d::Store>;
 constexpr std::chrono::milliseconds kLookInterval{20};
 constexpr std::chrono::seconds kClosingTime{2};
 constexpr int kAttempts = 3;  // of views with the same members
-
-// Of a rank: where the others reach it.
-struct Contact {
-  MemberId id = -1;
-  pid_t pid = 0;
-  std::string machine, mailbox, host;
-  int store_port = 0;
-};
-
-std::string words_of(const Contact& contact) {
-  return fmt::format("{} {} {} {} {} {}", contact.id, contact.pid, contact.machine, contact.mailbox, contact.host,
-                     contact.store_port);
-}
-
-Contact contact_of(const std::string& text) {
-  Contact contact;
-  std::istringstream(text) >> contact.id >> contact.pid >> contact.machine >> contact.mailbox >> contact.host >>
-      contact.store_port;
-  return contact;
-}
 
 int port_of(int descriptor) {
   sockaddr_storage address{};
@@ -87,7 +70,7 @@ Store serve_store(const std::string& host, std::chrono::milliseconds timeout) {
 
 int port_of(const Store& server) { return static_cast<c10d::TCPStore&>(*server).getPort(); }
 
-// What a thread of its own forms.
+// What another thread forms.
 struct Forming {
   std::mutex mutex;
   std::condition_variable changed;
@@ -111,22 +94,21 @@ class GlooRanks : public elastic::ElasticRanks {
  public:
   GlooRanks(RankContext& context, const Store& store, GlooOptions options, int min_ranks)
       : context_(context), options_(std::move(options)), server_(serve_store(options_.hostname, options_.timeout)) {
+    if (options_.job_size == 0) options_.job_size = context.world_size;
     mailbox_ = std::make_unique<elastic::Mailbox>(options_.hostname);
-    recorder::C10dStore meeting(c10::make_intrusive<c10d::PrefixStore>("elastic", store), /*ends_with_rank_0=*/true);
-    if (context.rank == 0)
-      meeting.set("job", std::to_string(std::random_device()() + (1ULL << 32) * std::random_device()()));
-    const auto own_id = options_.members.empty() ? context.rank : options_.members[context.rank];
-    const Contact own{own_id,          getpid(), recorder::host_name(), mailbox_->address(), options_.hostname,
-                      port_of(server_)};
-    meeting.set(std::to_string(context.rank), words_of(own));
-    elastic::MemberOptions member{.self = own_id};
+    const Contact own{.id = id_of_this_rank(),
+                      .pid = getpid(),
+                      .machine = recorder::host_name(),
+                      .mailbox = mailbox_->address(),
+                      .host = options_.hostname,
+                      .store_port = port_of(server_)};
+    auto member = is_joining() ? known_members(own) : met_members(own, store);
     member.membership.min_ranks = min_ranks;
-    for (int rank = 0; rank < context.world_size; ++rank) {
-      auto contact = contact_of(meeting.get(std::to_string(rank)));
-      member.peers.push_back({contact.id, contact.mailbox, contact.machine == own.machine ? contact.pid : 0});
-      contacts_.emplace(contact.id, std::move(contact));
-    }
-    member.job = std::stoull(meeting.get("job"));
+    job_ = member.job;
+    if (!is_first_run())
+      forbid_joins();
+    else if (!is_joining())
+      note_members(member.members);
     member_ = std::make_shared<elastic::Member>(member, *mailbox_);
     if (options_.recorder) options_.recorder->set_may_be_lost(true);
   }
@@ -152,6 +134,8 @@ class GlooRanks : public elastic::ElasticRanks {
     return member_->complete(view, position, change);
   }
 
+  [[nodiscard]] int rank_of(MemberId member) const override { return static_cast<int>(member % options_.job_size); }
+
   [[nodiscard]] bool is_loss(const std::exception& error) const override {
     return dynamic_cast<const elastic::RankLost*>(&error) != nullptr;
   }
@@ -163,10 +147,43 @@ class GlooRanks : public elastic::ElasticRanks {
   }
 
  private:
+  [[nodiscard]] bool is_joining() const { return options_.elastic_restarts > 0; }
+  // A process that joins runs the program from its beginning, so it meets the first training.
+  [[nodiscard]] bool is_first_run() const { return options_.num_elastic_runs == 1; }
+  [[nodiscard]] MemberId id_of_this_rank() const {
+    const auto rank = options_.members.empty() ? context_.rank : options_.members[context_.rank];
+    return rank + MemberId{options_.elastic_restarts} * options_.job_size;
+  }
+  [[nodiscard]] elastic::MemberOptions known_members(const Contact& own) const {
+    auto [job, members] = elastic::read_members(options_.members_file);
+    return {.self = own, .job = job, .members = std::move(members), .joins = true};
+  }
+  // Collective.
+  [[nodiscard]] elastic::MemberOptions met_members(const Contact& own, const Store& store) const {
+    recorder::C10dStore meeting(c10::make_intrusive<c10d::PrefixStore>("elastic", store), /*ends_with_rank_0=*/true);
+    if (context_.rank == 0)
+      meeting.set("job", std::to_string(std::random_device()() + (1ULL << 32) * std::random_device()()));
+    meeting.set(std::to_string(context_.rank), text_of(own));
+    elastic::MemberOptions member{.self = own};
+    for (int rank = 0; rank < context_.world_size; ++rank)
+      member.members.push_back(elastic::contact_of(meeting.get(std::to_string(rank))));
+    member.job = std::stoull(meeting.get("job"));
+    return member;
+  }
+  void note_members(const std::vector<Contact>& members) const {
+    if (!options_.members_file.empty()) elastic::write_members(options_.members_file, {job_, members});
+  }
+  void forbid_joins() const {
+    std::error_code is_gone_already;
+    if (!options_.members_file.empty()) std::filesystem::remove(options_.members_file, is_gone_already);
+  }
+
   // Null if the view has changed meanwhile, or the training has ended.
   std::shared_ptr<Forming> form(const View& view) {
     auto options = options_;
-    options.members.assign(view.members.begin(), view.members.end());
+    options.members.clear();
+    for (const auto member : view.members) options.members.push_back(rank_of(member));
+    options.elastic_restarts = 0;
     options.wait_state = [member = std::weak_ptr(member_), view] {
       const auto living = member.lock();
       if (!living) return WaitState::kOver;
@@ -175,7 +192,7 @@ class GlooRanks : public elastic::ElasticRanks {
     auto forming = std::make_shared<Forming>();
     forming->options = options;
     const auto own = std::find(view.members.begin(), view.members.end(), member_->id()) - view.members.begin();
-    std::thread([forming, options, contact = contacts_.at(view.members.front()), name = world_name(view.number),
+    std::thread([forming, options, contact = member_->contact(view.members.front()), name = world_name(view.number),
                  rank = static_cast<int>(own), size = static_cast<int>(view.members.size())] {
       std::string error;
       Group group;
@@ -205,13 +222,17 @@ class GlooRanks : public elastic::ElasticRanks {
   }
 
   void enter(const View& view, Forming& forming) {
-    const auto own = std::find(view.members.begin(), view.members.end(), member_->id());
-    context_.rank = static_cast<int>(own - view.members.begin());
-    context_.world_size = static_cast<int>(view.members.size());
-    const auto& machine = contacts_.at(member_->id()).machine;
-    const auto is_here = [&](MemberId member) { return contacts_.at(member).machine == machine; };
-    context_.local_rank = static_cast<int>(std::count_if(view.members.begin(), own, is_here));
-    context_.local_world_size = static_cast<int>(std::count_if(view.members.begin(), view.members.end(), is_here));
+    context_.rank = forming.group.rank();
+    context_.world_size = forming.group.size();
+    std::vector<Contact> members;
+    for (const auto member : view.members) members.push_back(member_->contact(member));
+    const auto own = members.begin() + context_.rank;
+    const auto is_here = [&](const Contact& member) { return member.machine == own->machine; };
+    context_.local_rank = static_cast<int>(std::count_if(members.begin(), own, is_here));
+    context_.local_world_size = static_cast<int>(std::count_if(members.begin(), members.end(), is_here));
+    if (is_first_run() && context_.local_rank == 0) note_members(members);
+    context_.joins_elastic = false;
+    options_.elastic_restarts = 0;
     close_group(context_.world.replace_everywhere(forming.group));
     forming.group = Group();
     auto& options = forming.options;
@@ -230,7 +251,7 @@ class GlooRanks : public elastic::ElasticRanks {
   GlooOptions options_;
   Store server_;
   std::unique_ptr<elastic::Mailbox> mailbox_;
-  std::map<MemberId, Contact> contacts_;
+  std::uint64_t job_ = 0;
   std::shared_ptr<elastic::Member> member_;
 };
 

@@ -5,6 +5,7 @@
 #include "backends/gloo/gloo_backend.hpp"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
@@ -174,7 +175,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const LaunchEnvironment& launch, s
 // A fixed seed, unlike in a new PyTorch process: programs without set_seed are reproducible, and all ranks start alike.
 std::unique_ptr<RankContext> make_context(const LaunchEnvironment& launch) {
   auto context = std::make_unique<RankContext>();
-  context->rank = launch.rank;
+  context->rank = context->rank_in_job = launch.rank;
   context->world_size = launch.world_size;
   context->local_rank = launch.local_rank;
   context->local_world_size = launch.local_world_size;
@@ -223,18 +224,47 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
   offer_groups(context, std::move(store), options, make, /*prefix=*/"");
 }
 
+namespace {
+
+// The rank was lost: nobody serves the store of the job any more, perhaps, and the others do not wait there.
+std::unique_ptr<RankContext> make_joining_rank(LaunchEnvironment launch, GlooOptions options) {
+  options.recorder = recorder::recorder_of_launcher(launch);
+  options.members = {launch.rank};
+  launch.rank = launch.local_rank = 0;
+  launch.world_size = launch.local_world_size = 1;
+  auto context = make_context(launch);
+  context->backend = "gloo";
+  context->rank_in_job = options.members.front();
+  context->joins_elastic = true;
+  const auto name = fmt::format("rank {} alone, started anew {}", options.members.front(), options.elastic_restarts);
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  context->world = make_group(name, store, 0, 1, options);
+  offer_groups(*context, store, options, make_group, name + ", ");
+  if (options.recorder) {
+    options.recorder->set_may_be_lost(true);
+    context->record_end = recorder::record_end(options.recorder);
+  }
+  return context;
+}
+
+}  // namespace
+
 std::unique_ptr<RankContext> make_rank(const LaunchEnvironment& of_launcher, const GlooOptions& options,
                                        const MakeGroup& make, const std::function<void(RankContext&)>& prepare) {
+  auto for_job = options;
+  for_job.job_size = of_launcher.world_size;
+  for_job.members_file = of_launcher.elastic_members;
+  for_job.elastic_restarts = of_launcher.elastic_restarts;
+  if (of_launcher.elastic_restarts > 0) return make_joining_rank(of_launcher, for_job);
   auto store = connect_store(of_launcher, options.timeout);
   recorder::C10dStore job_store(store, /*ends_with_rank_0=*/!agent_serves_store());
   const auto launch = recorder::with_local_place(of_launcher, job_store);
   auto context = make_context(launch);
   context->backend = "gloo";
   if (prepare) prepare(*context);
-  auto recorded = options;
-  recorded.recorder = recorder::make_recorder(launch, job_store);
-  join_groups(*context, store, recorded, make);
-  if (recorded.recorder) context->record_end = recorder::watch_until_end(recorded.recorder, job_store);
+  for_job.recorder = recorder::make_recorder(launch, job_store);
+  join_groups(*context, store, for_job, make);
+  if (for_job.recorder) context->record_end = recorder::watch_until_end(for_job.recorder, job_store);
   return context;
 }
 

@@ -31,6 +31,9 @@ struct GlooOptions {
   std::shared_ptr<recorder::RankRecorder> recorder = {};  ///< of this rank's calls; null: they are not recorded
   std::vector<int> members = {};      ///< of the group: world ranks of the job, by group rank; empty: all
   int num_elastic_runs = 0;           ///< of the job so far
+  int job_size = 0;                   ///< ranks with which the job has started
+  std::string members_file = {};      ///< of elastic trainings, see LaunchEnvironment; empty: none
+  int elastic_restarts = 0;           ///< of this rank: above 0 until it has joined the others
   WaitStateFunction wait_state = {};  ///< of a group of an elastic training
 };
 

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <set>
@@ -104,6 +106,30 @@ bool is_recording_off(const JobOptions& options) {
   return environment(recorder::kRecordVariable) == recorder::kNoRecord;
 }
 
+// The file of the members of elastic trainings, for ranks that are started anew: see elastic/members_file.hpp.
+class MembersFolder {
+ public:
+  MembersFolder() : path_((std::filesystem::temp_directory_path() / "accel-launch-XXXXXX").string()) {
+    check_config(mkdtemp(path_.data()) != nullptr, "launch: {}: {}", path_, std::strerror(errno));
+  }
+  ~MembersFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  MembersFolder(const MembersFolder&) = delete;
+  MembersFolder& operator=(const MembersFolder&) = delete;
+
+  [[nodiscard]] std::string file() const { return path_ + "/members"; }
+  [[nodiscard]] bool has_members() const { return std::filesystem::exists(file()); }
+  void clear() const {
+    std::error_code ignored;
+    std::filesystem::remove(file(), ignored);
+  }
+
+ private:
+  std::string path_;
+};
+
 // Beyond the pipes and logs of the ranks and the connections of the machines, which are counted.
 constexpr std::size_t kOtherOpenFiles = 24;
 
@@ -125,6 +151,7 @@ class Job {
       record->is_watched() = record->has_all_ranks();  // else the ranks watch themselves: see RankWatch
       if (options.logs_calls) log_.emplace(record);
       watch_.emplace(options.watch, std::move(record));
+      if (options.machines.max_restarts > 0) members_.emplace();
     } catch (const ConfigError& error) {
       output_.standard_error().write(fmt::format("accel launch: warning: hangs are not explained: {}\n", error.what()));
     }
@@ -167,6 +194,8 @@ class Job {
     result_.diagnosis = {};
     result_.is_suspected = false;
     lost_.clear();
+    times_started_anew_.clear();
+    if (members_) members_->clear();
     const auto started = start(attempt);
     auto& processes = *started;
     bool reported = false;
@@ -180,7 +209,7 @@ class Job {
       if (log_) log_->collect();
       if (!failed_at && !interrupted_) failure = failure_seen_by_watch(processes);
       if (is_elastic()) machines_.set_elastic();
-      if (is_elastic() && !interrupted_ && !processes.have_ended()) print_losses(processes);
+      if (is_elastic() && !interrupted_ && !failed_at && !machines_.outcome()) note_losses(attempt, processes);
       const bool is_over =
           failure || failure_of_job(processes) || (machines_.outcome() && machines_.outcome()->failure.exit_code != 0);
       if (is_over && !failed_at) failed_at = std::chrono::steady_clock::now();
@@ -223,14 +252,28 @@ class Job {
     return processes.have_ended() && !processes.has_success() ? processes.failure() : std::nullopt;
   }
 
-  void print_losses(const RankProcesses& processes) {
+  // Starts lost ranks anew, which join the others, as long as there are restarts left.
+  void note_losses(const Attempt& attempt, RankProcesses& processes) {
     const auto ends = processes.ends();
-    for (std::size_t local = 0; local < ends.size(); ++local) {
-      const int rank = options_.machines.machine_rank * num_local_ + static_cast<int>(local);
+    const bool is_any_left = std::any_of(ends.begin(), ends.end(), [](const auto& end) { return !end.has_ended; });
+    const bool may_join = members_ && members_->has_members() && (is_any_left || options_.machines.num_machines > 1);
+    for (int local = 0; local < num_local_; ++local) {
+      const int rank = rank_of(local);
       const bool is_lost = !ends[local].detail.empty() && watch_->record().rank(rank).may_be_lost;
-      if (!is_lost || !lost_.insert(rank).second) continue;
-      output_.standard_error().write(
-          fmt::format("accel launch: warning: rank {} is lost: {}\n", rank, ends[local].detail));
+      if (!is_lost || lost_.contains(rank)) continue;
+      int started = 0;
+      for (const auto& [other, times] : times_started_anew_) started += times;
+      const bool starts_anew = may_join && started < attempt.max_restarts;
+      if (!starts_anew && processes.have_ended()) return;
+      output_.standard_error().write(fmt::format(
+          "accel launch: warning: rank {} is lost: {}{}\n", rank, ends[local].detail,
+          starts_anew ? fmt::format("; starting it anew ({} of at most {})", started + 1, attempt.max_restarts) : ""));
+      if (!starts_anew) {
+        lost_.insert(rank);
+        continue;
+      }
+      ++times_started_anew_[rank];
+      processes.start_anew(process_of(attempt, local));
     }
   }
 
@@ -288,23 +331,31 @@ class Job {
                                    .progress_fd = options_.progress_fd,
                                    .record_fd = watch_ ? watch_->record().descriptor() : -1,
                                    .blocked = &signals_.mask_before()};
-    const auto cpus = options_.pins_cpus ? plan_cpus(cores_of(cpus_of_this_process()), num_local_)
-                                         : std::vector<std::vector<int>>(num_local_);
-    for (int local = 0; local < num_local_; ++local) {
-      RankProcess process{.rank = options_.machines.machine_rank * num_local_ + local,
-                          .environment = options_.environment,
-                          .cpus = cpus[local]};
-      if (options_.pins_cpus) process.environment[kIsPinned] = "1";
-      if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
-      if (!options_.log_dir.empty())
-        process.log_dir = fmt::format("{}/attempt_{}/rank_{}", options_.log_dir, attempt.number, process.rank);
-      // Bits 1 and 2, as in torchrun's --redirects and --tee.
-      const int logged = options_.logged.empty() ? 3 : options_.logged.at(local);
-      process.logs_output = (logged & 1) != 0;
-      process.logs_error = (logged & 2) != 0;
-      processes.ranks.push_back(std::move(process));
-    }
+    for (int local = 0; local < num_local_; ++local) processes.ranks.push_back(process_of(attempt, local));
     return processes;
+  }
+
+  [[nodiscard]] int rank_of(int local) const { return options_.machines.machine_rank * num_local_ + local; }
+
+  [[nodiscard]] RankProcess process_of(const Attempt& attempt, int local) const {
+    RankProcess process{.rank = rank_of(local), .environment = options_.environment};
+    if (options_.pins_cpus) {
+      process.cpus = plan_cpus(cores_of(cpus_of_this_process()), num_local_)[local];
+      process.environment[kIsPinned] = "1";
+    }
+    if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
+    const auto anew = times_started_anew_.find(process.rank);
+    const int restarts = anew == times_started_anew_.end() ? 0 : anew->second;
+    if (members_) process.environment["ACCEL_ELASTIC_MEMBERS"] = members_->file();
+    if (restarts > 0) process.environment["ACCEL_ELASTIC_RESTARTS"] = std::to_string(restarts);
+    if (!options_.log_dir.empty())
+      process.log_dir = fmt::format("{}/attempt_{}/rank_{}{}", options_.log_dir, attempt.number, process.rank,
+                                    restarts > 0 ? fmt::format(".{}", restarts) : "");
+    // Bits 1 and 2, as in torchrun's --redirects and --tee.
+    const int logged = options_.logged.empty() ? 3 : options_.logged.at(local);
+    process.logs_output = (logged & 1) != 0;
+    process.logs_error = (logged & 2) != 0;
+    return process;
   }
 
   // Waits for the next event, at most one monitor interval. Some events have no descriptor (deadlines, grace periods,
@@ -353,7 +404,9 @@ class Job {
   Machines machines_;
   std::optional<recorder::JobWatch> watch_;  // absent for one rank
   std::optional<recorder::CallLog> log_;
-  std::set<int> lost_;  // ranks of this attempt, which has continued without them
+  std::optional<MembersFolder> members_;   // absent if no rank can be started anew
+  std::set<int> lost_;                     // ranks of this attempt, which has continued without them
+  std::map<int, int> times_started_anew_;  // in this attempt, by rank
   std::optional<int> interrupted_;
   JobResult result_;
 };

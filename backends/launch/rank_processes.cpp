@@ -53,9 +53,10 @@ std::string log_file_of(const RankProcess& rank, const char* name, bool logs) {
 }  // namespace
 
 // A single process stays in the launcher's process group, so that it can read from the terminal.
-RankProcesses::RankProcesses(const RankProcessesOptions& options) : own_groups_(options.ranks.size() > 1) {
+RankProcesses::RankProcesses(const RankProcessesOptions& options)
+    : options_(options), own_groups_(options.ranks.size() > 1) {
   try {
-    for (const auto& rank : options.ranks) start(options, rank);
+    for (const auto& rank : options.ranks) processes_.push_back(started(rank));
   } catch (...) {
     signal(SIGKILL);
     reap(/*block=*/true);
@@ -68,30 +69,30 @@ RankProcesses::~RankProcesses() {
   reap(/*block=*/true);
 }
 
-void RankProcesses::start(const RankProcessesOptions& options, const RankProcess& rank) {
-  ProcessOptions process{.command = options.command,
+RankProcesses::Process RankProcesses::started(const RankProcess& rank) const {
+  ProcessOptions process{.command = options_.command,
                          .environment = rank.environment,
-                         .default_environment = options.default_environment,
+                         .default_environment = options_.default_environment,
                          .own_group = own_groups_,
                          .cpus = rank.cpus,
-                         .blocked = options.blocked};
-  if (processes_.empty() && options.progress_fd >= 0) process.descriptors.emplace_back(options.progress_fd, 3);
-  if (options.record_fd >= 0) {
-    process.descriptors.emplace_back(options.record_fd, options.record_fd);
-    process.environment[recorder::kRecordVariable] = std::to_string(options.record_fd);
+                         .blocked = options_.blocked};
+  if (processes_.empty() && options_.progress_fd >= 0) process.descriptors.emplace_back(options_.progress_fd, 3);
+  if (options_.record_fd >= 0) {
+    process.descriptors.emplace_back(options_.record_fd, options_.record_fd);
+    process.environment[recorder::kRecordVariable] = std::to_string(options_.record_fd);
   }
   Process entry{.rank = rank.rank};
   // The write ends of the pipes. This process must close its copies after the fork, or it would never see the end of
   // the streams.
   std::vector<int> theirs;
-  if (options.forwards_output) {
-    const auto prefix = options.prefix.empty() ? "" : fmt::format("[{} {}] ", options.prefix, rank.rank);
+  if (options_.forwards_output) {
+    const auto prefix = options_.prefix.empty() ? "" : fmt::format("[{} {}] ", options_.prefix, rank.rank);
     const Pipe output = make_pipe(), error = make_pipe();
     theirs = {output[1], error[1]};
     process.descriptors.insert(process.descriptors.end(), {{output[1], STDOUT_FILENO}, {error[1], STDERR_FILENO}});
-    entry.streams.emplace_back(OutputLinesOptions{output[0], &options.output->standard_output(), prefix,
+    entry.streams.emplace_back(OutputLinesOptions{output[0], &options_.output->standard_output(), prefix,
                                                   log_file_of(rank, "stdout.log", rank.logs_output)});
-    entry.streams.emplace_back(OutputLinesOptions{error[0], &options.output->standard_error(), prefix,
+    entry.streams.emplace_back(OutputLinesOptions{error[0], &options_.output->standard_error(), prefix,
                                                   log_file_of(rank, "stderr.log", rank.logs_error)});
   }
   const auto close_theirs = [&] { std::for_each(theirs.begin(), theirs.end(), close); };
@@ -102,7 +103,21 @@ void RankProcesses::start(const RankProcessesOptions& options, const RankProcess
     throw;
   }
   close_theirs();
-  processes_.push_back(std::move(entry));
+  return entry;
+}
+
+void RankProcesses::start_anew(const RankProcess& rank) {
+  const auto place = std::find_if(processes_.begin(), processes_.end(),
+                                  [&](const auto& process) { return process.rank == rank.rank; });
+  ensure(place != processes_.end() && place->exit_code, "only a process that has ended is started anew");
+  *place = started(rank);
+  std::vector<const Process*> ended;
+  for (const auto& process : processes_) {
+    if (process.exit_code) ended.push_back(&process);
+  }
+  std::sort(ended.begin(), ended.end(), [](const auto* a, const auto* b) { return a->ended_at < b->ended_at; });
+  failed_code_ = 0;
+  for (const auto* process : ended) note_failure(*process);
 }
 
 void RankProcesses::add_to(std::vector<pollfd>& waiting) const {
@@ -162,21 +177,25 @@ void RankProcesses::reap(bool block) {
   }
 }
 
-// Decides which failure is the cause. After stop(), failures are consequences and do not count.
 void RankProcesses::record_exit(Process& process, int status) {
-  const int code = exit_code_of_status(status);
-  process.exit_code = code;
+  process.exit_code = exit_code_of_status(status);
+  process.was_killed = WIFSIGNALED(status);
   process.was_stopped = stopping_;
   process.ended_at = Clock::now();
   if (own_groups_) kill(-process.pid, stopping_ ? SIGKILL : SIGTERM);  // descendants that are still running
   for (auto& stream : process.streams) stream.drain();
+  note_failure(process);
+}
+
+// Decides which failure is the cause. After stop(), failures are consequences and do not count.
+void RankProcesses::note_failure(const Process& process) {
   const bool is_first = failed_code_ == 0;
   // Several ranks may have ended since the last check. A rank killed by a signal is the likely cause: the others fail
   // because their peer disappeared.
-  const bool is_cause = WIFSIGNALED(status) && failed_code_ <= 128;
-  if (stopping_ || code == 0 || !(is_first || is_cause)) return;
+  const bool is_cause = process.was_killed && failed_code_ <= 128;
+  if (process.was_stopped || process.exit_code == 0 || !(is_first || is_cause)) return;
   failed_ = static_cast<std::size_t>(&process - processes_.data());
-  failed_code_ = code;
+  failed_code_ = *process.exit_code;
 }
 
 bool RankProcesses::have_ended() const {

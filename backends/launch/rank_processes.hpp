@@ -66,6 +66,8 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
+  /// Starts the process of a rank again, which has ended; only the new one counts. Throws ConfigError.
+  void start_anew(const RankProcess& rank);
   /// Adds the descriptors of output that can be forwarded now.
   void add_to(std::vector<pollfd>& waiting) const;
   /// Forwards output, reaps processes that have ended, and kills those that outlive the grace period of `stop`.
@@ -100,16 +102,19 @@ class RankProcesses {
     pid_t pid = -1;
     std::optional<int> exit_code = {};
     bool was_stopped = false;  // ended after `stop`
+    bool was_killed = false;   // by a signal
     Clock::time_point ended_at = {};
     std::vector<OutputLines> streams = {};  // standard output, standard error
   };
 
-  void start(const RankProcessesOptions& options, const RankProcess& rank);
+  Process started(const RankProcess& rank) const;
   void reap(bool block);
   void record_exit(Process& process, int status);
+  void note_failure(const Process& process);
   [[nodiscard]] RankFailure failure_of(const Process& process) const;
 
-  bool own_groups_ = false;
+  const RankProcessesOptions options_;
+  const bool own_groups_;
   std::vector<Process> processes_;
   std::optional<Clock::time_point> deadline_;
   bool stopping_ = false;

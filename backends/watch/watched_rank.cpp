@@ -120,10 +120,15 @@ std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, Job
   return has_place ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
 }
 
-RecordEnd watch_until_end(std::shared_ptr<RankRecorder> recorder, const JobStore& store) {
-  const auto& record = recorder->record();
-  std::shared_ptr<RankWatch> watch;
-  if (!record->is_watched()) watch = std::make_shared<RankWatch>(watch_options(), record, recorder->rank(), store);
+std::shared_ptr<RankRecorder> recorder_of_launcher(const LaunchEnvironment& launch) {
+  auto record = environment(kRecordVariable) == kNoRecord ? nullptr : record_of_launcher(launch);
+  return record ? std::make_shared<RankRecorder>(std::move(record), launch.rank) : nullptr;
+}
+
+namespace {
+
+// `watch`: null: none.
+RecordEnd record_end(std::shared_ptr<RankRecorder> recorder, std::shared_ptr<RankWatch> watch) {
   return [recorder = std::move(recorder), watch = std::move(watch)](const std::exception* error) {
     const bool is_diagnosed = dynamic_cast<const DiagnosedError*>(error) != nullptr;
     const bool is_consequence = is_diagnosed || (error != nullptr && recorder->has_failed());
@@ -136,6 +141,17 @@ RecordEnd watch_until_end(std::shared_ptr<RankRecorder> recorder, const JobStore
       watch->fail(error->what(), !is_consequence);
     return is_diagnosed && !claim_to_print_ending(*recorder->record());
   };
+}
+
+}  // namespace
+
+RecordEnd record_end(std::shared_ptr<RankRecorder> recorder) { return record_end(std::move(recorder), nullptr); }
+
+RecordEnd watch_until_end(std::shared_ptr<RankRecorder> recorder, const JobStore& store) {
+  const auto& record = recorder->record();
+  std::shared_ptr<RankWatch> watch;
+  if (!record->is_watched()) watch = std::make_shared<RankWatch>(watch_options(), record, recorder->rank(), store);
+  return record_end(std::move(recorder), std::move(watch));
 }
 
 }  // namespace accel::recorder

@@ -23,11 +23,15 @@ LaunchEnvironment with_local_place(LaunchEnvironment launch, JobStore& store);
 /// memory. Collective over the ranks of a host.
 std::shared_ptr<RankRecorder> make_recorder(const LaunchEnvironment& launch, JobStore& store);
 
+/// The same for the process of a rank that was lost: in its launcher's record only. Not collective.
+std::shared_ptr<RankRecorder> recorder_of_launcher(const LaunchEnvironment& launch);
+
 /// Records how a rank's program has ended: by `error`, or well. Returns whether the error is on record already, so that
 /// the rank prints nothing. Throws DiagnosedError if the job has to end although this rank's program was right.
 using RecordEnd = std::function<bool(const std::exception* error)>;
 
-/// Watches the job until the program ends, if its launcher does not.
+RecordEnd record_end(std::shared_ptr<RankRecorder> recorder);
+/// The same, and watches the job until the program ends, if its launcher does not.
 RecordEnd watch_until_end(std::shared_ptr<RankRecorder> recorder, const JobStore& store);
 
 }  // namespace accel::recorder

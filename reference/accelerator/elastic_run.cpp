@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <torch/version.h>
 
+#include "reference/accelerator/state_transfer.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/core/input/listed.hpp"
 #include "reference/core/splitmix64.hpp"
@@ -54,7 +56,8 @@ std::vector<std::string> problems_of(const ElasticOptions& options, const RankCo
         "SyncBatchNorm, whose statistics are of all ranks; expected batch norm, of each logical rank");
   if (any_model([](const auto& model) { return model->options().masters != nullptr; }))
     problems.emplace_back("master weights; expected parameters that the optimizer steps themselves");
-  if (options.min_ranks && (*options.min_ranks < 1 || *options.min_ranks > context.world_size))
+  const bool may_be_more = context.joins_elastic;
+  if (options.min_ranks && (*options.min_ranks < 1 || (*options.min_ranks > context.world_size && !may_be_more)))
     problems.push_back(fmt::format("min_ranks: expected 1 to {}, the number of ranks, got {}", context.world_size,
                                    *options.min_ranks));
   if (options.min_ranks && context.backend == "nccl")
@@ -202,8 +205,9 @@ ElasticRun::ElasticRun(TrainingStep& accelerator, RankContext& context, Training
       warn_once(context, "elastic: min_ranks has no effect, since these ranks cannot be lost");
     return;
   }
+  has_state_ = !context.joins_elastic;
   ranks_ = context.join_elastic(context, *options.min_ranks);
-  (void)recover({});
+  if (!recover({})) throw CommError("elastic: the training has ended before this rank could join it");
 }
 
 ElasticRun::~ElasticRun() = default;
@@ -326,6 +330,10 @@ ElasticRun::Reduced ElasticRun::reduce(const std::function<at::Tensor(int shard)
 }
 
 at::Tensor ElasticRun::update(const std::function<at::Tensor(int shard)>& loss_of, const std::function<void()>& apply) {
+  if (is_replaying()) {
+    ++replayed_;
+    return at::scalar_tensor(losses_.at(num_steps_++), at::kDouble).to(context_.device);
+  }
   Reduced step;
   const auto change = [&] {
     Gradients gradients(state_);
@@ -336,12 +344,18 @@ at::Tensor ElasticRun::update(const std::function<at::Tensor(int shard)>& loss_o
   };
   advance([&] { step = reduce(loss_of); }, change, [&](Reduced received) { step = std::move(received); });
   ++num_steps_;
-  if (ranks_) last_ = step;
+  if (!ranks_) return step.loss;
+  last_ = step;
+  losses_.push_back(step.loss.item<double>());
   return step.loss;
 }
 
 // The barrier: a rank that has completed the body knows that all have a result, which they need not compute again.
 void ElasticRun::repeatable(const std::function<void()>& body) {
+  if (is_replaying()) {
+    ++replayed_;
+    return;
+  }
   // A rank may have ended its pass over a loader, and so its epoch, before another one fails.
   std::vector<std::pair<std::shared_ptr<detail::Loader>, std::int64_t>> epochs;
   for (const auto& weak : state_.loaders) {
@@ -352,6 +366,10 @@ void ElasticRun::repeatable(const std::function<void()>& body) {
       if (!is_first) loader->set_epoch(epoch);
     }
     is_first = false;
+    // A forward pass that was given up has changed it on some ranks, and not on one that has joined since.
+    for (const auto& model : state_.models) {
+      if (auto* ddp = model->joinable(); ddp != nullptr && ranks_) ddp->sync_flags.forward = true;
+    }
     body();
     if (ranks_) context_.world.barrier();
   };
@@ -369,6 +387,7 @@ void ElasticRun::advance(const std::function<void()>& compute, const std::functi
     change();
     return;
   }
+  if (taken_) take_over(*std::exchange(taken_, std::nullopt));
   num_failures_ = 0;
   for (bool is_computed = false;;) {
     if (!is_computed) is_computed = succeeds(compute);
@@ -376,12 +395,12 @@ void ElasticRun::advance(const std::function<void()>& compute, const std::functi
     const auto is_behind = recover(receive);
     if (!is_behind) {
       check_state(!receive,
-                  "elastic: other ranks have ended the training, and this one has not: all must take the same steps");
+                  "elastic: other ranks have taken fewer steps and ended the training; expected as many on all");
       return;
     }
     is_computed = *is_behind;
   }
-  ++position_;
+  replayed_ = ++position_;
 }
 
 // Whether `body` has ended without the loss of a rank. An error that comes again and again although the ranks stay the
@@ -403,45 +422,108 @@ std::optional<bool> ElasticRun::recover(const Receive& receive) {
     const auto view = ranks_->next_world();
     if (!view) return std::nullopt;
     enter(*view);
-    const bool is_behind = position_ < view_.steps;
-    ensure(position_ + 1 >= view_.steps, "elastic: a rank has missed several steps");
-    if (succeeds([&] { exchange_last_step(is_behind, receive); })) return is_behind;
+    const bool is_behind = has_state_ && position_ < view_.steps;
+    ensure(!has_state_ || position_ + 1 >= view_.steps, "elastic: a rank has missed several steps");
+    const auto lack = !has_state_ ? Lack::kState : is_behind && receive ? Lack::kLastStep : Lack::kNothing;
+    if (!succeeds([&] { exchange(lack, receive); })) continue;
+    if (!has_state_ && !ranks_->complete(view_, view_.steps, [] {})) continue;
+    if (!std::exchange(has_state_, true)) position_ = view_.steps;
+    return is_behind;
   }
 }
 
 void ElasticRun::enter(const elastic::View& view) {
-  std::vector<elastic::MemberId> lost;
-  std::copy_if(view_.members.begin(), view_.members.end(), std::back_inserter(lost),
-               [&](auto member) { return !view.contains(member); });
-  view_ = view;
+  const auto names = [&](const std::vector<elastic::MemberId>& members, const elastic::View& other) {
+    std::vector<int> ranks;
+    for (const auto member : members) {
+      if (!other.contains(member)) ranks.push_back(ranks_->rank_of(member));
+    }
+    return ranks;
+  };
+  const auto before = std::exchange(view_, view);
+  const auto lost = names(before.members, view), joined = names(view.joined, before);
   shards_ = elastic::shards_of(context_.rank, context_.world_size, options_.logical_ranks);
-  if (std::exchange(world_size_, context_.world_size) == context_.world_size) return;
+  if (before.members == view.members || (before.members.empty() && context_.world_size == world_size_)) return;
+  world_size_ = context_.world_size;
   num_failures_ = 0;
   ++num_changes_;
   follow_world_();
   if (context_.rank != 0) return;
-  context_.warn(fmt::format("elastic: {} of the job {} lost; {} rank{} with {} logical ranks continue",
-                            lost.empty() ? "a rank" : describe_ranks({lost.begin(), lost.end()}),
-                            lost.size() > 1 ? "are" : "is", context_.world_size, context_.world_size > 1 ? "s" : "",
-                            options_.logical_ranks));
+  std::vector<std::string> changes;
+  if (!lost.empty())
+    changes.push_back(fmt::format("{} of the job {} lost", describe_ranks(lost), lost.size() > 1 ? "are" : "is"));
+  if (!joined.empty())
+    changes.push_back(
+        fmt::format("{} of the job {} joined again", describe_ranks(joined), joined.size() > 1 ? "have" : "has"));
+  context_.warn(fmt::format("elastic: {}; {} rank{} with {} logical ranks continue",
+                            changes.empty() ? "a rank is lost" : fmt::format("{}", fmt::join(changes, ", ")),
+                            context_.world_size, context_.world_size > 1 ? "s" : "", options_.logical_ranks));
 }
 
-// A rank may have missed one step at most: the next one needs its part.
-void ElasticRun::exchange_last_step(bool is_behind, const Receive& receive) {
-  const bool misses = is_behind && receive;
-  auto is_missed = at::full({1}, misses ? 1 : 0, at::kLong);
-  context_.world.all_reduce(is_missed, ReduceOp::kMax).wait();
-  if (is_missed.item<std::int64_t>() == 0) return;
-  const auto source = std::find(view_.members.begin(), view_.members.end(), view_.source) - view_.members.begin();
+// Gives ranks what they lack. A rank may have missed one step at most: the next one needs its part.
+void ElasticRun::exchange(Lack own, const Receive& receive) {
+  const auto of_all = context_.world.all_gather(at::full({1}, static_cast<std::int64_t>(own), at::kLong));
+  const auto any_lacks = [&](Lack lack) { return of_all.eq(static_cast<std::int64_t>(lack)).any().item<bool>(); };
+  const auto place = std::find(view_.members.begin(), view_.members.end(), view_.source) - view_.members.begin();
+  const auto source = static_cast<int>(place);
+  if (any_lacks(Lack::kLastStep)) send_last_step(source, own == Lack::kLastStep, receive);
+  if (any_lacks(Lack::kState)) send_state(source, own == Lack::kState);
+}
+
+void ElasticRun::send_last_step(int source, bool is_behind, const Receive& receive) {
   std::vector<at::Tensor> tensors;
   if (context_.rank == source) {
     tensors = {last_->gradients, last_->loss};
     tensors.insert(tensors.end(), last_->buffers.begin(), last_->buffers.end());
   }
-  broadcast_object_list(context_, tensors, static_cast<int>(source));
-  if (!misses) return;
+  broadcast_object_list(context_, tensors, source);
+  if (!is_behind) return;
   for (auto& tensor : tensors) tensor = tensor.to(context_.device);
   receive({.gradients = tensors[0], .loss = tensors[1], .buffers = {tensors.begin() + 2, tensors.end()}});
+}
+
+// To all, since only collectives are given up when a rank is lost.
+void ElasticRun::send_state(int source, bool lacks_state) {
+  std::vector<Value> states;
+  if (context_.rank == source) states = {state()};
+  broadcast_object_list(context_, states, source);
+  if (!lacks_state) return;
+  const auto& received = states.at(0);
+  const auto check = [&](const char* what, const Value& own) {
+    check_config(received.at(what) == own,
+                 "elastic: the rank that joins has another {} than the others; start it with "
+                 "the same program",
+                 what);
+  };
+  check("LibTorch", TORCH_VERSION);
+  check("logical_ranks", options_.logical_ranks);
+  seed_ = received.at("seed").as<std::int64_t>();
+  const auto losses = received.at("losses").as<at::Tensor>();
+  losses_.assign(losses.const_data_ptr<double>(), losses.const_data_ptr<double>() + losses.numel());
+  taken_ = received;
+}
+
+Value ElasticRun::state() const {
+  Value::List last;
+  if (last_) {
+    last = {last_->gradients, last_->loss};
+    last.insert(last.end(), last_->buffers.begin(), last_->buffers.end());
+  }
+  return Value::Dict{{"LibTorch", TORCH_VERSION},
+                     {"logical_ranks", options_.logical_ranks},
+                     {"seed", seed_},
+                     {"losses", at::tensor(losses_, at::kDouble)},
+                     {"last", std::move(last)},
+                     {"training", transferred_state(state_, context_)}};
+}
+
+void ElasticRun::take_over(const Value& state) {
+  accel::take_over(state_, context_, state.at("training"));
+  const auto& last = state.at("last").as<Value::List>();
+  if (last.empty()) return;
+  std::vector<at::Tensor> tensors;
+  for (const auto& tensor : last) tensors.push_back(tensor.as<at::Tensor>().to(context_.device));
+  last_ = {.gradients = tensors[0], .loss = tensors[1], .buffers = {tensors.begin() + 2, tensors.end()}};
 }
 
 void ElasticRun::finish() {

@@ -14,6 +14,7 @@
 #include "reference/data/data_loader.hpp"
 #include "reference/elastic/elastic_ranks.hpp"
 #include "reference/elastic/shard_tree.hpp"
+#include "reference/tree/value.hpp"
 
 /// Training whose bits do not depend on how many ranks compute it.
 ///
@@ -38,6 +39,11 @@
 /// gradients from one that did not. Rank numbers and the world size change then, and prepared loaders divide their
 /// samples anew. Other collectives within the body belong into `repeatable`. Ranks over Gloo can be lost, and simulated
 /// ones by faults that end their processes.
+///
+/// A lost rank that is started anew joins the others between two steps: its program runs from the beginning, `update`
+/// returns the losses of the steps that the others have taken without computing them, `repeatable` does nothing, and
+/// the first step that they have not taken begins with the state of one of them. So the body may depend on losses, but
+/// not on what a `repeatable` function has left, unless that is registered for checkpointing.
 ///
 /// Thread rule: the rank's thread.
 namespace accel {
@@ -100,6 +106,8 @@ class ElasticRun {
 
   /// The steps that have been taken.
   [[nodiscard]] std::int64_t num_steps() const { return num_steps_; }
+  /// Whether the next step, or repeatable body, was taken by others before this rank joined them.
+  [[nodiscard]] bool is_replaying() const { return replayed_ < position_; }
   /// The times that the ranks of the training have changed.
   [[nodiscard]] int num_changes() const { return num_changes_; }
   [[nodiscard]] RankContext& context() const { return context_; }
@@ -120,13 +128,19 @@ class ElasticRun {
   };
 
   using Receive = std::function<void(Reduced step)>;
+  // What a rank lacks after a change of ranks.
+  enum class Lack : std::int64_t { kNothing, kLastStep, kState };
 
   [[nodiscard]] Reduced reduce(const std::function<at::Tensor(int shard)>& loss_of);
   void advance(const std::function<void()>& compute, const std::function<void()>& change, const Receive& receive);
   [[nodiscard]] bool succeeds(const std::function<void()>& body);
   [[nodiscard]] std::optional<bool> recover(const Receive& receive);
   void enter(const elastic::View& view);
-  void exchange_last_step(bool is_behind, const Receive& receive);
+  void exchange(Lack own, const Receive& receive);
+  void send_last_step(int source, bool is_behind, const Receive& receive);
+  void send_state(int source, bool lacks_state);
+  [[nodiscard]] Value state() const;
+  void take_over(const Value& state);
 
   TrainingStep& accelerator_;
   RankContext& context_;
@@ -141,7 +155,11 @@ class ElasticRun {
   elastic::View view_;
   int world_size_, num_changes_ = 0;
   int num_failures_ = 0;         // of the step under way, with these ranks
-  std::int64_t position_ = 0;    // steps and repeatable bodies that this rank has completed
+  std::int64_t position_ = 0;    // steps and repeatable bodies that this rank has completed, or whose state it has
+  std::int64_t replayed_ = 0;    // of these: the program has come to so many
+  bool has_state_ = true;        // false: this rank joins, and has received nothing
+  std::optional<Value> taken_;   // what it has received, until its program has come to the position
+  std::vector<double> losses_;   // of all steps, for ranks that join
   std::optional<Reduced> last_;  // the step that has led to the position; nothing if that was a repeatable body
 };
 
@@ -158,9 +176,9 @@ class ElasticStep {
   /// For each logical rank of this rank: `loss_of(batch)`, which computes the loss with a prepared model, and its
   /// backward pass. Then, once, with the mean of all gradients: `apply()`, which clips, steps the optimizers and
   /// schedules, and clears gradients. Neither communicates: a rank may have fewer logical ranks than others. If a rank
-  /// is lost, losses are computed again, and `apply` is called once nevertheless. Returns
-  /// the mean loss of all logical ranks: float64, shape []. Throws StateError if a gradient was not cleared.
-  /// Collective.
+  /// is lost, losses are computed again, and `apply` is called once nevertheless; while the run is_replaying neither is
+  /// called. Returns the mean loss of all logical ranks: float64, shape []. Throws StateError if a gradient was not
+  /// cleared. Collective.
   template <typename LossOf, typename Apply>
   at::Tensor update(LossOf&& loss_of, Apply&& apply) {
     auto loss = run_->update(

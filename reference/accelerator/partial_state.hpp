@@ -56,9 +56,11 @@ class PartialState {
   [[nodiscard]] int num_processes() const { return context_->world_size; }
   [[nodiscard]] int process_index() const { return context_->rank; }
   [[nodiscard]] int local_process_index() const { return context_->local_rank; }
-  [[nodiscard]] bool is_main_process() const { return process_index() == 0; }
-  [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0; }
-  [[nodiscard]] bool is_last_process() const { return process_index() == num_processes() - 1; }
+  [[nodiscard]] bool is_main_process() const { return process_index() == 0 && !context_->joins_elastic; }
+  [[nodiscard]] bool is_local_main_process() const { return local_process_index() == 0 && !context_->joins_elastic; }
+  [[nodiscard]] bool is_last_process() const {
+    return process_index() == num_processes() - 1 && !context_->joins_elastic;
+  }
   [[nodiscard]] bool use_distributed() const { return num_processes() > 1; }
   [[nodiscard]] RankContext& context() const { return *context_; }
 

@@ -228,7 +228,7 @@ std::shared_ptr<ParallelModel> Preparation::make_unsharded(const std::shared_ptr
   training().path->add_parameters(all_of(tensors.parameters));
   // As in accelerate/accelerator.py, prepare_model: CPU ranks always use DDP, even in a group of one. It does nothing
   // before a parameter requires a gradient.
-  if (distributed_type() != DistributedType::kMultiCpu && !use_distributed()) {
+  if (distributed_type() != DistributedType::kMultiCpu && !use_distributed() && !context_->joins_elastic) {
     auto model = std::make_shared<UnshardedModel>(module, std::move(layouts), std::move(parallel_options));
     training().path->add_model(model);
     return model;

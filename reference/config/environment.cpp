@@ -184,6 +184,7 @@ LaunchEnvironment read_launch_environment() {
   const auto of_job = read({"SLURM_NTASKS_PER_NODE"});  // only a fallback: a step may have fewer tasks
   const auto restart_count = read({"TORCHELASTIC_RESTART_COUNT"});
   const auto port = read({"MASTER_PORT"});
+  const auto elastic_restarts = read({"ACCEL_ELASTIC_RESTARTS"});
 
   LaunchEnvironment launch;
   // A rank without a world size occurs in shells of SLURM jobs, which are ordinary single processes. Only for the
@@ -199,6 +200,8 @@ LaunchEnvironment read_launch_environment() {
     launch.local_world_size = size.value_or(*world_size);
     launch.has_local_place = is_pod || (local_rank && size);
     launch.restart_count = restart_count.value_or(0);
+    launch.elastic_members = environment("ACCEL_ELASTIC_MEMBERS").value_or("");
+    launch.elastic_restarts = elastic_restarts.value_or(0);
     const auto address = environment("MASTER_ADDR");
     if (!address && launch.local_world_size < launch.world_size) {
       problems.push_back(fmt::format(
@@ -211,6 +214,8 @@ LaunchEnvironment read_launch_environment() {
       problems.push_back(fmt::format("RANK {} is outside WORLD_SIZE {}; expected 0 <= RANK < WORLD_SIZE", launch.rank,
                                      launch.world_size));
     }
+    if (launch.elastic_restarts > 0 && launch.elastic_members.empty())
+      problems.emplace_back("ACCEL_ELASTIC_RESTARTS is set without ACCEL_ELASTIC_MEMBERS");
     if (launch.master_port < 1 || launch.master_port > 65535) {
       problems.push_back(fmt::format("MASTER_PORT {} is not a port; expected 1 to 65535", launch.master_port));
     }

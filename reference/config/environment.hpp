@@ -75,6 +75,10 @@ struct LaunchEnvironment {
   std::string master_address = "127.0.0.1";
   int master_port = 29500;
   bool is_launched = false;  ///< false: no variables are set, this is a single process
+  /// Where the members of an elastic training note how a process joins them; empty: nowhere. ACCEL_ELASTIC_MEMBERS.
+  std::string elastic_members = {};
+  /// Above 0: the rank was lost so many times, and this process joins the training. ACCEL_ELASTIC_RESTARTS.
+  int elastic_restarts = 0;
 };
 
 /// Reads the variables. Throws ConfigError that lists all problems: a rank outside the world, only one of two required

@@ -49,11 +49,14 @@ class ElasticRanks {
 
   /// Waits for a view other than the last one, and makes its members the ranks of the world: sets rank, world size and
   /// groups of the context. If the last view is current, as after an error of the transport, a new one is asked for.
-  /// Nothing if a rank has ended the training, which is then complete. Throws NotAMember.
+  /// Nothing if a rank has ended the training, which is then complete. A rank that joins waits for the first view with
+  /// it, and has no state before its first `complete`. Throws NotAMember.
   [[nodiscard]] virtual std::optional<View> next_world() = 0;
   /// Changes the state from one position to the next: no view is agreed upon meanwhile. Does nothing and returns false
   /// if the view is not current. If `change` throws, this rank counts as one without state.
   virtual bool complete(const View& view, std::int64_t position, const std::function<void()>& change) = 0;
+  /// With which rank of the job the member has started; one that joins, in place of which.
+  [[nodiscard]] virtual int rank_of(MemberId member) const = 0;
   /// Whether this error of a collective means that a rank is lost.
   [[nodiscard]] virtual bool is_loss(const std::exception& error) const = 0;
   /// The training is complete on all ranks. Afterwards a lost rank ends the job.

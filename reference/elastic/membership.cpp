@@ -27,10 +27,11 @@ bool View::contains(MemberId member) const {
 Membership::Membership(MemberId self, View first, MembershipOptions options)
     : self_(self), options_(options), view_(std::move(first)), completed_(view_.steps) {}
 
-Membership::Membership(MemberId self, std::vector<MemberId> contacts, MembershipOptions options)
+Membership::Membership(MemberId self, std::vector<MemberId> asked, MembershipOptions options, std::string contact)
     : self_(self),
       options_(options),
-      contacts_(std::move(contacts)),
+      asked_(std::move(asked)),
+      contact_(std::move(contact)),
       view_{.number = -1},
       completed_(-1),
       is_member_(false),
@@ -74,8 +75,8 @@ void Membership::on_sign_of_life(MemberId member) {
 Effects Membership::on_tick() {
   if (ended_) return take();
   if (!is_member_) {
-    for (const auto contact : contacts_) {
-      if (!dead_.contains(contact)) send(contact, Join{told_.contains(contact) ? told_[contact] : -1});
+    for (const auto member : asked_) {
+      if (!dead_.contains(member)) send(member, Join{told_.contains(member) ? told_[member] : -1, contact_});
     }
     return take();
   }
@@ -183,7 +184,7 @@ void Membership::handle(MemberId from, const Entered& message) {
 void Membership::handle(MemberId from, const Join& message) {
   if (!is_member_) return;
   if (view_.contains(from)) return tell_view(from);
-  joining_.insert(from);
+  joining_[from] = message.contact;
   if (message.view >= view_.number)
     returned_.insert(from);
   else
@@ -315,8 +316,14 @@ View Membership::next_view() const {
                  [&](auto member) { return !next.contains(member) && !is_gone(member); });
   }
   if (next.outside.empty()) {
-    next.joined.assign(joining_.begin(), joining_.end());
-    next.members.insert(next.members.end(), joining_.begin(), joining_.end());
+    for (const auto& [member, contact] : joining_) {
+      next.joined.push_back(member);
+      next.members.push_back(member);
+      next.contacts[member] = contact;
+    }
+  }
+  for (const auto& [member, contact] : view_.contacts) {
+    if (next.contains(member)) next.contacts[member] = contact;
   }
   return next;
 }

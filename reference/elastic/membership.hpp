@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -33,11 +34,12 @@ using MemberId = std::int64_t;  ///< of a process; never used again
 /// The members that train together.
 struct View {
   std::int64_t number = 0;
-  std::vector<MemberId> members = {};  ///< in the order of their ranks; the survivors keep their order
-  std::int64_t steps = 0;              ///< completed before it
-  MemberId source = -1;                ///< has completed them, and has the state for those that have not
-  std::vector<MemberId> joined = {};   ///< of the members: those of no earlier view
-  std::vector<MemberId> outside = {};  ///< of earlier views: left out, and not known to be dead
+  std::vector<MemberId> members = {};             ///< in the order of their ranks; the survivors keep their order
+  std::int64_t steps = 0;                         ///< completed before it
+  MemberId source = -1;                           ///< has completed them, and has the state for those that have not
+  std::vector<MemberId> joined = {};              ///< of the members: those of no earlier view
+  std::vector<MemberId> outside = {};             ///< of earlier views: left out, and not known to be dead
+  std::map<MemberId, std::string> contacts = {};  ///< of members that have joined: how the transport reaches them
   bool operator==(const View&) const = default;
   [[nodiscard]] bool contains(MemberId member) const;
 };
@@ -95,6 +97,7 @@ struct Entered {
 /// A process asks to become a member: it never enters the view of this number or an earlier one.
 struct Join {
   std::int64_t view = -1;
+  std::string contact = {};  ///< how the transport reaches the sender
 };
 /// Members of the view have died, as the sender knows; the receiver is the first who proposes another one.
 struct Need {
@@ -119,6 +122,7 @@ enum class EndReason {
   kNoMajority,  ///< this member can reach no quorum
   kRemoved,     ///< the others have gone on without this member
   kNoState,     ///< no member that is left has completed a step or the start
+  kNotAdmitted  ///< of the transport: a process that joins was in no view for too long, or nobody is left
 };
 /// The training of this member is over.
 struct End {
@@ -138,8 +142,8 @@ class Membership {
  public:
   /// A member of the first view, which has completed no step.
   Membership(MemberId self, View first, MembershipOptions options);
-  /// A process that joins: it asks `contacts`, again and again, and waits for a view that contains it.
-  Membership(MemberId self, std::vector<MemberId> contacts, MembershipOptions options);
+  /// A process that joins: it asks `asked`, again and again, and waits for a view that contains it. `contact`: its own.
+  Membership(MemberId self, std::vector<MemberId> asked, MembershipOptions options, std::string contact = {});
 
   Effects on_message(MemberId from, const Message& message);
   /// The process has certainly ended.
@@ -210,13 +214,15 @@ class Membership {
 
   const MemberId self_;
   const MembershipOptions options_;
-  std::vector<MemberId> contacts_;  // of a process that joins
+  std::vector<MemberId> asked_;  // by a process that joins
+  std::string contact_;          // of the same
   View view_;
   std::int64_t completed_ = 0;
-  std::set<MemberId> dead_, joining_;
-  std::set<MemberId> entered_;             // members that have entered the view
-  std::set<MemberId> returned_;            // processes outside that know the view and ask to join
-  std::map<MemberId, std::int64_t> told_;  // to a process that joins: the last view, by sender
+  std::set<MemberId> dead_;
+  std::map<MemberId, std::string> joining_;  // their contacts
+  std::set<MemberId> entered_;               // members that have entered the view
+  std::set<MemberId> returned_;              // processes outside that know the view and ask to join
+  std::map<MemberId, std::int64_t> told_;    // to a process that joins: the last view, by sender
   Ballot promised_, highest_;
   std::optional<Proposal> accepted_;
   std::optional<Round> round_;

@@ -41,7 +41,11 @@ struct RankContext {
   int world_size = 1;
   int local_rank = 0;
   int local_world_size = 1;
-  int restart_count = 0;         ///< number of restarts by the launcher; above 0, saved states can be loaded
+  int restart_count = 0;  ///< number of restarts by the launcher; above 0, saved states can be loaded
+  int rank_in_job = 0;    ///< with which the job has started: `rank` may change in an elastic training
+  /// The process of a rank that was lost: alone, and no main process, until it joins the others in
+  /// accelerator.elastic.
+  bool joins_elastic = false;
   std::string backend = "none";  ///< "gloo", "nccl", "sim", or "none" for one process without a group
   int num_threads = 0;           ///< intra-op threads; 0 keeps LibTorch's setting. Ranks that share cores use 1
   c10::Device device = c10::Device(c10::kCPU);

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
 #include "reference/comm/collective_backend.hpp"
+#include "reference/comm/group.hpp"
 #include "sim/backend/sim_work.hpp"
 #include "sim/backend/torch_tensors.hpp"
+#include "sim/engine/faults.hpp"
 
 /// A c10d backend over a World, for ranks that are threads: see GroupMember.
 ///
@@ -37,5 +40,11 @@ c10::intrusive_ptr<SimBackend> make_backend(Member member, const std::string& na
 /// Thread rule: the member's thread.
 c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const std::string& name,
                                                           const std::vector<int>& ranks);
+/// RankContext::new_group of a world whose ranks are these of the run. Names of groups are counted per rank. All ranks
+/// create groups in the same order, as c10d requires, so equal names mean the same group; the engine checks that the
+/// members agree. `suffix`: of the names, which no other world of the run has. `faults`: null: none.
+std::function<accel::Group(const std::vector<int>& ranks)> group_maker(Member member, std::vector<int> of_run,
+                                                                       std::string suffix,
+                                                                       std::shared_ptr<FaultModel> faults);
 
 }  // namespace accel::sim

@@ -1,6 +1,11 @@
 // The process groups that programs and PyTorch see, each over one SimBackend.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "reference/core/errors.hpp"
 #include "sim/backend/sim_backend.hpp"
+#include "sim/engine/world.hpp"
 
 namespace accel::sim {
 namespace {
@@ -32,6 +37,21 @@ c10::intrusive_ptr<c10d::ProcessGroup> make_process_group(Member member, const s
   process_group->setDefaultBackend(c10d::ProcessGroup::BackendType::CUSTOM);
   process_group->setGroupName(name);
   return process_group;
+}
+
+std::function<accel::Group(const std::vector<int>& ranks)> group_maker(Member member, std::vector<int> of_run,
+                                                                       std::string suffix,
+                                                                       std::shared_ptr<FaultModel> faults) {
+  return [member = std::move(member), of_run = std::move(of_run), suffix = std::move(suffix),
+          faults = std::move(faults), count = 0](const std::vector<int>& ranks) mutable {
+    const auto name = fmt::format("group{}{}", ++count, suffix);
+    if (faults) faults->on_rendezvous(*member.world, member.rank);
+    std::vector<int> members;
+    for (const int rank : ranks) members.push_back(of_run.at(rank));
+    member.world->group(name, members);
+    const bool is_member = std::find(members.begin(), members.end(), member.rank) != members.end();
+    return is_member ? accel::Group(name, make_process_group(member, name, members)) : accel::Group();
+  };
 }
 
 }  // namespace accel::sim

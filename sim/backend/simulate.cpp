@@ -20,6 +20,7 @@
 #include "sim/backend/sim_elastic_ranks.hpp"
 #include "sim/backend/sim_observer.hpp"
 #include "sim/backend/thread_guard.hpp"
+#include "sim/ranks/newcomers.hpp"
 
 namespace accel::sim {
 namespace {
@@ -27,35 +28,36 @@ namespace {
 // Builds the rank's context on the rank's own thread: the guard and the operator clock register thread-local
 // callbacks, and grad mode and autocast are thread-local as well. The order of construction matters: `scope`
 // must end before the objects that it refers to.
-void run_thread(const SimulationOptions& options, const SimulatedRank& simulated, std::mutex& output,
-                const std::function<void(RankContext&)>& body) {
+// `num_starts`: of the rank's process before.
+void run_process(const SimulationOptions& options, const SimulatedRank& simulated, int num_starts, std::mutex& output,
+                 const std::function<void(RankContext&)>& body) {
   auto member = simulated.member;
   member.guard = std::make_shared<ThreadGuard>(*member.world, member.rank);
   const auto world = member.world;
   const int rank = member.rank;
   RankContext context;
-  context.rank = context.local_rank = rank;
-  context.world_size = context.local_world_size = options.num_ranks;
+  std::vector<int> ranks{rank};  // of the world: alone until it joins the others
+  context.rank_in_job = rank;
+  context.joins_elastic = num_starts > 0;
+  if (!context.joins_elastic) {
+    ranks.resize(options.num_ranks);
+    std::iota(ranks.begin(), ranks.end(), 0);
+    context.rank = context.local_rank = rank;
+    context.world_size = context.local_world_size = options.num_ranks;
+  }
+  const auto suffix = context.joins_elastic ? fmt::format(" of rank {}, started anew {}", rank, num_starts) : "";
   context.restart_count = simulated.restart_count;
   context.backend = "sim";
   // One intra-op thread: the ranks already use all cores, and results must not depend on the number of cores.
   context.num_threads = 1;
   context.generator = make_generator(c10::default_rng_seed_val);
   context.libc_random = make_libc_random();
-  std::vector<int> everyone(options.num_ranks);
-  std::iota(everyone.begin(), everyone.end(), 0);
-  context.world = accel::Group("world", make_process_group(member, "world", everyone));
-  // Group names are counted per rank. All ranks create groups in the same order, as c10d requires, so equal
-  // names mean the same group; the engine checks that the members agree.
-  context.new_group = [member, faults = options.faults, count = 0](const std::vector<int>& ranks) mutable {
-    const auto name = fmt::format("group{}", ++count);
-    if (faults) faults->on_rendezvous(*member.world, member.rank);
-    member.world->group(name, ranks);
-    const bool is_member = std::find(ranks.begin(), ranks.end(), member.rank) != ranks.end();
-    return is_member ? accel::Group(name, make_process_group(member, name, ranks)) : accel::Group();
-  };
-  context.join_elastic = [member, comparison = simulated.comparison](RankContext& own, int min_ranks) {
-    return join_elastic(own, member, comparison, min_ranks);
+  context.world = accel::Group("world" + suffix, make_process_group(member, "world" + suffix, ranks));
+  context.new_group = group_maker(member, ranks, suffix, options.faults);
+  SharedByRanks shared{.comparison = simulated.comparison, .newcomers = simulated.newcomers, .faults = options.faults};
+  context.join_elastic = [member, shared](RankContext& own, int min_ranks) mutable {
+    ++shared.num_elastic_runs;
+    return join_elastic(own, member, shared, min_ranks);
   };
   context.listener = std::make_shared<SimObserver>(world, simulated.comparison, simulated.recorder, rank);
   context.print = [&output](const std::string& text) {
@@ -75,6 +77,18 @@ void run_thread(const SimulationOptions& options, const SimulatedRank& simulated
   const auto end = run_until_exit([&] { return run_program(context, program); });
   if (end.code != 0) throw Error(fmt::format("the program called {}({}); expected code 0", end.function, end.code));
   finish_saves(context);  // of a program that called std::exit(0)
+}
+
+// One process after the other, if faults end them and start them anew.
+void run_thread(const SimulationOptions& options, const SimulatedRank& simulated, std::mutex& output,
+                const std::function<void(RankContext&)>& body) {
+  for (int num_starts = 0;; ++num_starts) {
+    try {
+      return run_process(options, simulated, num_starts, output, body);
+    } catch (...) {
+      if (!simulated.newcomers->wait_for_start(simulated.member.rank)) throw;
+    }
+  }
 }
 
 void warm_up_mkl_kernels() {

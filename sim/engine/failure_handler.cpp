@@ -86,16 +86,25 @@ void FailureHandler::resolve_quiescence() {
 
 // The meeting has no group and no members, so only a failure of the run or a time-out fault can end it.
 void FailureHandler::hang(int rank) {
-  auto meeting = std::make_shared<Meeting>();
+  {
+    const MutexLock lock(mutex_);
+    hanging_.push_back(rank);
+  }
+  sleep(rank, std::make_shared<Meeting>());
+  throw InternalError("a rank that hangs was woken");
+}
+
+void FailureHandler::sleep(int rank, const std::shared_ptr<Meeting>& meeting) {
   {
     const MutexLock lock(mutex_);
     lost_.push_back(meeting);
-    hanging_.push_back(rank);
   }
   // After the meeting is in the list: a failure from here on ends it, and an earlier one is thrown now.
   record_.throw_if_failed();
+  clocks_.end_compute(rank);
   calls_.block(rank, *meeting);
-  std::rethrow_exception(meeting->error(rank));
+  clocks_.begin_compute(rank);
+  if (const auto error = meeting->error(rank)) std::rethrow_exception(error);
 }
 
 std::vector<int> FailureHandler::hanging() {
@@ -116,15 +125,21 @@ void FailureHandler::keep_open_until_failure(const std::shared_ptr<Meeting>& mee
 void FailureHandler::end_process(int rank, const RankErrors& errors, double notice_seconds) {
   {
     const MutexLock lock(mutex_);
-    const auto is_rank = [&](const auto& ended) { return ended.rank == rank; };
-    if (std::none_of(ended_.begin(), ended_.end(), is_rank)) ended_.push_back({rank, notice_seconds});
+    if (runs_after(changes_, rank)) changes_.push_back({rank, notice_seconds});
   }
   disconnect({rank}, errors);
 }
 
-std::vector<EndedProcess> FailureHandler::ended_processes() {
+bool FailureHandler::start_process(int rank, double notice_seconds, std::size_t num_changes) {
   const MutexLock lock(mutex_);
-  return ended_;
+  if (changes_.size() != num_changes) return false;
+  changes_.push_back({rank, notice_seconds, /*is_start=*/true});
+  return true;
+}
+
+std::vector<ProcessChange> FailureHandler::process_changes() {
+  const MutexLock lock(mutex_);
+  return changes_;
 }
 
 // Breaks every group that contains one of the ranks. The members learn of it in their current or next

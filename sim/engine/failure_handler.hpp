@@ -41,8 +41,12 @@ class FailureHandler {
 
   /// The process of the rank ends, of which its peers see `errors`; after `notice_seconds` all know.
   void end_process(int rank, const RankErrors& errors, double notice_seconds);
-  /// In the order in which they have ended.
-  [[nodiscard]] std::vector<EndedProcess> ended_processes();
+  /// Starts the process of a rank anew. Returns false, and does nothing, unless there have been so many changes.
+  bool start_process(int rank, double notice_seconds, std::size_t num_changes);
+  /// Ends and new starts, in their order.
+  [[nodiscard]] std::vector<ProcessChange> process_changes();
+  /// Blocks the rank until the meeting, which has no group, is ended, or the run fails.
+  void sleep(int rank, const std::shared_ptr<Meeting>& meeting);
   /// Breaks the connections of these ranks: all later collectives of their groups fail with these errors.
   void disconnect(const std::vector<int>& ranks, const RankErrors& errors);
   /// Ends the wait of every blocked rank with its error and breaks all groups. Advances the virtual clocks by
@@ -67,7 +71,7 @@ class FailureHandler {
   Mutex mutex_;
   Meetings lost_ ACCEL_GUARDED_BY(mutex_);  // not in any group's list of open meetings
   std::vector<int> hanging_ ACCEL_GUARDED_BY(mutex_);
-  std::vector<EndedProcess> ended_ ACCEL_GUARDED_BY(mutex_);
+  std::vector<ProcessChange> changes_ ACCEL_GUARDED_BY(mutex_);
 };
 
 }  // namespace accel::sim

@@ -89,6 +89,14 @@ class FaultModel {
   virtual std::shared_ptr<Files> files(World& world, int rank, std::shared_ptr<Files> disk) = 0;
   /// Called when no rank can continue. Returns true if this model caused that and has released the ranks.
   virtual bool on_quiescence(World& world) = 0;
+  /// When a launcher starts the process of a rank anew, that joins an elastic training.
+  struct ProcessStart {
+    std::int64_t after_steps = 0;  ///< of the training, with its repeatable bodies
+    double notice_seconds = 0;     ///< virtual, until the rank takes part
+  };
+  /// Called when the process of the rank has ended; nothing: it is not started anew.
+  [[nodiscard]] virtual std::optional<ProcessStart> next_start(int /*rank*/) { return std::nullopt; }
+  virtual void on_start(World& /*world*/, int /*rank*/) {}
   /// Called after a run has failed. Returns whether a launcher would restart all ranks.
   virtual bool restarts() = 0;
   /// Describes the faults that have not struck: a successful run did not have to survive them.

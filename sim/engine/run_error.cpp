@@ -31,6 +31,12 @@ std::string join_outcomes(const std::vector<RankOutcome>& outcomes) {
 }  // namespace
 
 // The text is Gloo's; programs and tests that match it behave alike on both backends.
+bool runs_after(const std::vector<ProcessChange>& changes, int rank) {
+  const auto last =
+      std::find_if(changes.rbegin(), changes.rend(), [&](const auto& change) { return change.rank == rank; });
+  return last == changes.rend() || last->is_start;
+}
+
 std::exception_ptr connection_closed(int rank) {
   return std::make_exception_ptr(GlooError(fmt::format("Connection closed by peer [rank {}]", rank)));
 }

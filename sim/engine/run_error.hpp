@@ -23,11 +23,14 @@ class GlooError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The process of a rank that has ended before its program; the others know it after a while.
-struct EndedProcess {
+/// The process of a rank has ended before its program, or is started anew; the others know it after a while.
+struct ProcessChange {
   int rank = 0;
   double notice_seconds = 0;  // virtual
+  bool is_start = false;
 };
+/// Whether the rank's process runs after these changes.
+bool runs_after(const std::vector<ProcessChange>& changes, int rank);
 
 /// Returns "Connection closed by peer", the error that ranks see when another rank's process ends.
 std::exception_ptr connection_closed(int rank);

@@ -108,7 +108,10 @@ RunError error_of(World& world, const RankExits::Errors& errors) {
 void forgive_ended_processes(World& world, RankExits::Errors& errors) {
   if (!world.is_elastic() || world.failures().has_failed()) return;
   if (std::none_of(errors.begin(), errors.end(), [](const auto& error) { return *error == nullptr; })) return;
-  for (const auto& ended : world.ended_processes()) errors[ended.rank] = std::exception_ptr();
+  const auto changes = world.process_changes();
+  for (int rank = 0; rank < world.num_ranks(); ++rank) {
+    if (!runs_after(changes, rank)) errors[rank] = std::exception_ptr();
+  }
 }
 
 // How long a rank may run its own code after a failure before it is reported as stuck. A rank that computes

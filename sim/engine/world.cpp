@@ -165,7 +165,11 @@ std::vector<int> World::hanging() { return parts_->failure_handler.hanging(); }
 void World::end_process(int rank, const RankErrors& errors, double notice_seconds) {
   parts_->failure_handler.end_process(rank, errors, notice_seconds);
 }
-std::vector<EndedProcess> World::ended_processes() { return parts_->failure_handler.ended_processes(); }
+bool World::start_process(int rank, double notice_seconds, std::size_t num_changes) {
+  return parts_->failure_handler.start_process(rank, notice_seconds, num_changes);
+}
+std::vector<ProcessChange> World::process_changes() { return parts_->failure_handler.process_changes(); }
+void World::sleep(int rank, const std::shared_ptr<Meeting>& meeting) { parts_->failure_handler.sleep(rank, meeting); }
 std::atomic<bool>& World::is_elastic() { return parts_->is_elastic; }
 
 void World::disconnect(const std::vector<int>& ranks, const RankErrors& errors) {

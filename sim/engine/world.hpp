@@ -118,8 +118,13 @@ class World {
   /// The process of the rank ends, of which its peers see `errors`; after `notice_seconds` of virtual time all know. It
   /// ends the run, unless the run is elastic and a rank ends well.
   void end_process(int rank, const RankErrors& errors, double notice_seconds = 0);
-  /// In the order in which they have ended.
-  [[nodiscard]] std::vector<EndedProcess> ended_processes();
+  /// Starts the process of a rank anew, which has ended. Returns false, and does
+  /// nothing, unless there have been so many changes of processes.
+  bool start_process(int rank, double notice_seconds, std::size_t num_changes);
+  /// Ends and new starts, in their order.
+  [[nodiscard]] std::vector<ProcessChange> process_changes();
+  /// Blocks the rank until a thread ends the meeting, which is nobody's collective, or the run fails.
+  void sleep(int rank, const std::shared_ptr<Meeting>& meeting);
   [[nodiscard]] std::atomic<bool>& is_elastic();
   /// Breaks the connections of these ranks: all later collectives of their groups fail with these errors.
   void disconnect(const std::vector<int>& ranks, const RankErrors& errors);

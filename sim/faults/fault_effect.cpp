@@ -39,12 +39,13 @@ bool FaultEffect::strike(World& world, std::vector<int> ranks, bool may_stop, co
   return true;
 }
 
-void FaultEffect::disconnect(World& world, int rank) {
-  world.end_process(rank, [rank](int) { return connection_closed(rank); });
+void FaultEffect::disconnect(World& world, int rank, double notice_seconds) {
+  world.end_process(
+      rank, [rank](int) { return connection_closed(rank); }, notice_seconds);
 }
 
-void FaultEffect::crash(World& world, int rank, const std::string& how) {
-  disconnect(world, rank);
+void FaultEffect::crash(World& world, int rank, const std::string& how, double notice_seconds) {
+  disconnect(world, rank, notice_seconds);
   throw InjectedFault(how);
 }
 

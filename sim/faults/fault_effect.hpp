@@ -79,6 +79,8 @@ class FaultEffect {
   virtual void on_rendezvous(World& /*world*/, int /*rank*/) {}
   /// Called when FaultyFiles has applied the fault to `rank`.
   virtual void on_file_fault(World& /*world*/, int /*rank*/) {}
+  /// Called when the process of `rank` is started anew, because of this fault.
+  virtual void on_start(World& /*world*/, int /*rank*/) {}
   /// Called when the run is restarted.
   virtual void on_restart() {}
 
@@ -86,9 +88,9 @@ class FaultEffect {
   [[nodiscard]] bool is_due(World& world, int rank, std::uint64_t sequence) const;
   /// Records a strike. Returns true the first time only.
   bool strike(World& world, std::vector<int> ranks, bool may_stop, const FaultSite& site = {});
-  /// Closes the connections of `rank`'s peers, as the end of its process does.
-  static void disconnect(World& world, int rank);
-  [[noreturn]] static void crash(World& world, int rank, const std::string& how);
+  /// Closes the connections of `rank`'s peers, as the end of its process does, which all know after `notice_seconds`.
+  static void disconnect(World& world, int rank, double notice_seconds = 0);
+  [[noreturn]] static void crash(World& world, int rank, const std::string& how, double notice_seconds = 0);
   /// Blocks `rank` until all others have timed out; `rank` then finds its connections closed.
   [[noreturn]] void exceed_timeout(World& world, int rank);
   /// Loses a message to these ranks.

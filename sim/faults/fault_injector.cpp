@@ -132,6 +132,26 @@ bool FaultInjector::on_quiescence(World& world) {
   return true;
 }
 
+// The joins of a rank in the order of the plan, one for each end.
+std::optional<FaultModel::ProcessStart> FaultInjector::next_start(int rank) {
+  const auto index = index_of_start(rank);
+  if (!index) return std::nullopt;
+  const auto& fault = plan_[*index];
+  return ProcessStart{.after_steps = fault.when ? fault.when->number : 0, .notice_seconds = *fault.seconds};
+}
+
+void FaultInjector::on_start(World& world, int rank) {
+  if (const auto index = index_of_start(rank)) effects_[*index]->on_start(world, rank);
+}
+
+std::optional<std::size_t> FaultInjector::index_of_start(int rank) const {
+  for (std::size_t index = 0; index < plan_.size(); ++index) {
+    const auto& effect = *effects_[index];
+    if (plan_[index].kind == FaultKind::kRankJoin && effect.concerns(rank) && !effect.has_struck()) return index;
+  }
+  return std::nullopt;
+}
+
 // Called once after each failed attempt. The exchange clears the request, so a second failure ends the run.
 bool FaultInjector::restarts() {
   for (const auto& effect : effects_) effect->on_restart();

@@ -33,6 +33,8 @@ class FaultInjector : public FaultModel {
   void on_rendezvous(World& world, int rank) override;
   std::shared_ptr<Files> files(World& world, int rank, std::shared_ptr<Files> disk) override;
   bool on_quiescence(World& world) override;
+  [[nodiscard]] std::optional<ProcessStart> next_start(int rank) override;
+  void on_start(World& world, int rank) override;
   bool restarts() override;
   [[nodiscard]] std::vector<std::string> not_struck() const override;
 
@@ -41,6 +43,8 @@ class FaultInjector : public FaultModel {
  private:
   // Returns the file faults of a rank that have not struck yet.
   [[nodiscard]] std::vector<Fault> remaining_file_faults(int rank) const;
+  // The place in the plan of the fault that starts the rank next.
+  [[nodiscard]] std::optional<std::size_t> index_of_start(int rank) const;
 
   const std::vector<Fault> plan_;
   FaultedRun run_;

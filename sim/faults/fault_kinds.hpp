@@ -36,6 +36,7 @@ enum class FaultKind : std::uint8_t {
   kWrongCall,
   kNanGradient,
   kRankLeave,
+  kRankJoin,
   kCount,  ///< the number of kinds, not a kind
 };
 
@@ -213,6 +214,16 @@ inline constexpr auto kFaultRules = [] {
                "training with `min_ranks` continues without the rank, as after every end of a process in this table, "
                "and its results equal those of a run without the fault. Other programs end as with "
                "`rank_crash_before_collective`."},
+      {.kind = FaultKind::kRankJoin,
+       .name = "rank_join",
+       .target = FaultTarget::kRank,
+       .takes = kRank | kStep | kSeconds,
+       .drawn = When::Unit::kStep,
+       .defaults = {{{kSeconds, 0.1}}},
+       .sees = "The rank's process, which another fault of the plan has ended, is started anew. It takes part in the "
+               "elastic training after this many of its steps and repeatable bodies, or as soon as it has ended, with "
+               "the state of another rank; all others know it after `seconds` of virtual time. Results equal those of "
+               "a run without faults."},
   });
 }();
 

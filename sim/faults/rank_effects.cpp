@@ -17,11 +17,15 @@ struct CrashBeforeCollective : FaultEffect {
 struct Leave : FaultEffect {
   using FaultEffect::FaultEffect;
   void before_call(World& world, int rank, const FaultSite& site) override {
-    if (!strike(world, {rank}, /*may_stop=*/true, site)) return;
-    world.end_process(
-        rank, [rank](int) { return connection_closed(rank); }, *fault_.seconds);
-    throw InjectedFault("injected end of the process");
+    if (strike(world, {rank}, /*may_stop=*/true, site))
+      crash(world, rank, "injected end of the process", *fault_.seconds);
   }
+};
+
+// See FaultInjector::next_start. No failure: nothing is attributed to it.
+struct JoinElastic : FaultEffect {
+  using FaultEffect::FaultEffect;
+  void on_start(World& world, int rank) override { strike(world, {rank}, /*may_stop=*/false); }
 };
 
 struct Hang : FaultEffect {
@@ -103,6 +107,7 @@ std::unique_ptr<FaultEffect> make_rank_effect(const Fault& fault, FaultedRun& ru
     case FaultKind::kSlowRank: return std::make_unique<SlowRank>(fault, run);
     case FaultKind::kJitter: return std::make_unique<Jitter>(fault, run);
     case FaultKind::kRankLeave: return std::make_unique<Leave>(fault, run);
+    case FaultKind::kRankJoin: return std::make_unique<JoinElastic>(fault, run);
     case FaultKind::kRankRestart: return std::make_unique<Restart>(fault, run);
     default: throw InternalError(fmt::format("{} has no effect on a rank", rule_of(fault.kind).name));
   }

@@ -5,6 +5,7 @@
 
 #include "reference/core/errors.hpp"
 #include "sim/ranks/joined_call.hpp"
+#include "sim/ranks/newcomers.hpp"
 #include "sim/ranks/replica_comparison.hpp"
 
 namespace accel::sim {
@@ -34,11 +35,13 @@ struct Simulation {
                                                    .corrupt = corrupt_call,
                                                    .on_stuck = on_stuck_of(options, before)})),
         comparison(std::make_shared<ReplicaComparison>(*world)),
-        recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr) {}
+        recorder(options.records_steps ? std::make_shared<StepRecorder>(options.num_ranks) : nullptr),
+        newcomers(std::make_shared<Newcomers>(*world, options.faults.get())) {}
 
   std::shared_ptr<World> world;
   std::shared_ptr<ReplicaComparison> comparison;
   std::shared_ptr<StepRecorder> recorder;
+  std::shared_ptr<Newcomers> newcomers;
 
  private:
   OnStuck on_stuck_of(const SimulationOptions& options, const SimulationReport& before);
@@ -81,6 +84,7 @@ void take_seat(Simulation& simulation, const SimulationOptions& options, int ran
   body({.member = member,
         .comparison = simulation.comparison,
         .recorder = simulation.recorder,
+        .newcomers = simulation.newcomers,
         .faults = options.faults.get(),
         .restart_count = restart_count});
 }

@@ -25,6 +25,7 @@ struct RankContext;
 
 namespace accel::sim {
 
+class Newcomers;
 class ReplicaComparison;
 
 /// Returns the virtual seconds of one operator, e.g. "aten::addmm", given its floating-point operations and the bytes
@@ -79,7 +80,8 @@ struct SimulatedRank {
   const Member& member;
   const std::shared_ptr<ReplicaComparison>& comparison;
   const std::shared_ptr<StepRecorder>& recorder;  ///< null: steps are not recorded
-  FaultModel* faults = nullptr;                   ///< null: nothing goes wrong
+  const std::shared_ptr<Newcomers>& newcomers;
+  FaultModel* faults = nullptr;  ///< null: nothing goes wrong
   int restart_count = 0;
 };
 

@@ -24,6 +24,15 @@ void ReplicaComparison::set_ranks(const std::vector<int>& ranks) {
   ranks_ = ranks;
 }
 
+// One of the others has made all updates so far.
+void ReplicaComparison::join(int rank, const std::vector<int>& ranks) {
+  const MutexLock lock(mutex_);
+  ranks_ = ranks;
+  for (const int other : ranks) {
+    if (other != rank) next_[rank] = std::max(next_[rank], next_[other]);
+  }
+}
+
 // Comparing runs without the mutex: it calls World::fail, which may run user callbacks.
 void ReplicaComparison::submit(int rank, std::vector<ParameterState> states, std::vector<int> parts, int stage_rank,
                                std::uint64_t generator, const DescribeParameter& describe) {

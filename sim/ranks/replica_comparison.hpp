@@ -43,6 +43,8 @@ class ReplicaComparison {
   void begin_interval(int rank);
   /// From here on the updates of these ranks are compared, in ascending order: the others have ended.
   void set_ranks(const std::vector<int>& ranks);
+  /// The same for `rank`, which joins: its next update is compared with the next one of the others.
+  void join(int rank, const std::vector<int>& ranks);
 
  private:
   struct Turn {

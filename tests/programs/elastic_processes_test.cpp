@@ -160,17 +160,24 @@ class ElasticHostsTest : public ::testing::Test {
   struct Result {
     std::vector<int> exit_codes;  // of the hosts
     std::string error;
-    std::map<int, std::string> sums;  // by rank
+    std::map<int, std::string> sums;  // by rank: of parameters, losses and evaluations
+    int num_replayed = 0;             // steps, by ranks that have joined
     double longest_step = 0;          // in seconds, with a recovery
   };
 
-  Result train(int hosts, int ranks, int min_ranks, const std::map<int, int>& kills) {
+  Result train(int hosts, int ranks, int min_ranks, const std::map<int, int>& kills, int max_restarts = 0) {
     const TemporaryFolder folder;
     std::optional<Network> network;
     if (hosts > 1) network.emplace(hosts);
     std::vector<std::future<CommandResult>> running;
     for (int host = 0; host < hosts; ++host) {
-      std::vector<std::string> command{bin("accel"), "launch", "--cpu", "--num_processes", std::to_string(ranks)};
+      std::vector<std::string> command{bin("accel"),
+                                       "launch",
+                                       "--cpu",
+                                       "--num_processes",
+                                       std::to_string(ranks),
+                                       "--max_restarts",
+                                       std::to_string(max_restarts)};
       if (hosts > 1) {
         command.insert(command.end(), {"--num_machines", std::to_string(hosts), "--machine_rank", std::to_string(host),
                                        "--main_process_ip", Network::address(0), "--main_process_port", "29500"});
@@ -189,16 +196,19 @@ class ElasticHostsTest : public ::testing::Test {
     }
     for (int rank = 0; rank < ranks; ++rank) {
       std::istringstream words(content_of(folder.path("rank" + std::to_string(rank))));
-      std::string sum;
+      std::string sum, losses, seen;
       double longest = 0;
-      if (!(words >> sum >> longest)) continue;
-      result.sums[rank] = sum;
+      int num_changes = 0, num_replayed = 0;
+      if (!(words >> sum >> losses >> seen >> longest >> num_changes >> num_replayed)) continue;
+      result.sums[rank] = fmt::format("{} {} {}", sum, losses, seen);
       result.longest_step = std::max(result.longest_step, longest);
+      result.num_replayed += num_replayed;
     }
     return result;
   }
 
-  void expect_undisturbed(int hosts, int num_cases) {
+  // With restarts all ranks complete the training: those that are started anew join the others.
+  void expect_undisturbed(int hosts, int num_cases, int max_restarts = 0) {
     const auto expected = train(1, 1, 1, {}).sums.at(0);
     std::mt19937 random(std::random_device{}());
     const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
@@ -212,9 +222,10 @@ class ElasticHostsTest : public ::testing::Test {
       for (int index = 0; index < 1 + below(hosts > 1 ? ranks / 2 - 1 : ranks - 1); ++index)
         kills[order[index]] = below(600);
       SCOPED_TRACE(fmt::format("{} ranks on {} hosts, kills {}", ranks, hosts, fmt::join(kills, ", ")));
-      const auto result = train(hosts, ranks, 1, kills);
+      const auto result = train(hosts, ranks, 1, kills, max_restarts);
       EXPECT_THAT(result.exit_codes, ::testing::Each(0)) << result.error;
-      EXPECT_GE(result.sums.size(), ranks - kills.size()) << result.error;
+      EXPECT_GE(result.sums.size(), ranks - (max_restarts > 0 ? 0 : kills.size())) << result.error;
+      if (max_restarts > 0) EXPECT_GT(result.num_replayed, 0) << result.error;
       for (const auto& [rank, sum] : result.sums) EXPECT_EQ(sum, expected) << "rank " << rank;
       std::cout << fmt::format("{} ranks, {} killed: longest step {:.2f} s\n", ranks, kills.size(),
                                result.longest_step);
@@ -231,12 +242,31 @@ TEST_F(ElasticHostsTest, AFailureAfterTheTrainingEndsTheJob) {
   EXPECT_THAT(result.error, HasSubstr("after the training"));
 }
 
+TEST_F(ElasticHostsTest, ARankThatJoinsWithAnotherModelEndsAndSaysWhy) {
+  const TemporaryFolder folder;
+  const auto result = run_command({bin("accel"), "launch", "--cpu", "--num_processes", "4", "--max_restarts", "1",
+                                   bin("elastic_training"), folder.path(""), "1", "2:100", "other"});
+  EXPECT_EQ(result.exit_code, 0) << result.error;
+  EXPECT_THAT(result.error, HasSubstr("starting it anew (1 of at most 1)"));
+  EXPECT_THAT(result.error, HasSubstr("elastic: models 0 of the rank that joins"));
+  for (const int rank : {0, 1, 3}) EXPECT_NE(content_of(folder.path("rank" + std::to_string(rank))), "");
+  EXPECT_EQ(content_of(folder.path("rank2")), "");
+}
+
 TEST_F(ElasticHostsTest, OneHost) { expect_undisturbed(1, num_cases(3)); }
 
 TEST_F(ElasticHostsTest, TwoHosts) {
   if (const auto reason = Network::why_not(); !reason.empty())
     GTEST_SKIP() << "no network namespaces on this machine: " << reason;
   expect_undisturbed(2, num_cases(2));
+}
+
+TEST_F(ElasticHostsTest, RanksThatAreStartedAnewJoin) { expect_undisturbed(1, num_cases(3), /*max_restarts=*/8); }
+
+TEST_F(ElasticHostsTest, RanksThatAreStartedAnewJoinThoseOfAnotherHost) {
+  if (const auto reason = Network::why_not(); !reason.empty())
+    GTEST_SKIP() << "no network namespaces on this machine: " << reason;
+  expect_undisturbed(2, num_cases(2), /*max_restarts=*/8);
 }
 
 // The launcher of a host whose ranks are all lost waits for the others, and succeeds with them.

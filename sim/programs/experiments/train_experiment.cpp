@@ -200,6 +200,7 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
   // A restarted rank prefers the checkpoints of this run to the one that the user asked to resume from: it is newer.
   TrainingProgress course;
   accelerator.register_for_checkpointing(course);
+  if (plain_scheduler && experiment.elastic) accelerator.register_for_checkpointing(*plain_scheduler);
   const bool goes_on = has_own_checkpoint(context, options);
   if (goes_on) {
     accelerator.load_state();
@@ -278,8 +279,8 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
     optimizer.zero_grad();
     return loss;
   };
-  const auto note_step = [&](const at::Tensor& loss, std::int64_t samples) {
-    if (options.trace) {
+  const auto note_step = [&](const at::Tensor& loss, std::int64_t samples, bool is_replayed = false) {
+    if (options.trace && !is_replayed) {
       result.trace.push_back(
           fmt::format(R"({{"rank":{},"epoch":{},"step":{},"loss":"{}","samples":{},"sync_gradients":{},"lr":{}}})",
                       context.rank, course.epoch, course.steps, hex_float(loss.item<double>()), samples,
@@ -302,6 +303,7 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
         const auto& [inputs, targets] = batch;
         return loss_of(inputs, targets);
       };
+      const bool is_replayed = run.is_replaying();
       loss = step.update(loss_of_batch, [&] {
         if (experiment.clip_grad_norm) accelerator.clip_grad_norm_(parameters, *experiment.clip_grad_norm);
         if (experiment.clip_grad_value) accelerator.clip_grad_value_(parameters, *experiment.clip_grad_value);
@@ -312,7 +314,7 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
           plain_scheduler->step();
         optimizer.zero_grad();
       });
-      note_step(loss, run.shards().size() * experiment.batch_size);
+      note_step(loss, run.shards().size() * experiment.batch_size, is_replayed);
       if (progress.is_due())
         progress.show(result.steps * run.logical_ranks() * experiment.batch_size, loss.item<double>());
       progress.step();
@@ -378,11 +380,12 @@ void train_net(Accelerator& accelerator, const Experiment& experiment, const Tas
         train_epoch();
       model->eval();
       const c10::NoGradGuard no_grad;
+      const bool is_replayed = elastic != nullptr && elastic->is_replaying();
       if (elastic != nullptr)
         elastic->repeatable(evaluate);
       else
         evaluate();
-      if (options.trace) {
+      if (options.trace && !is_replayed) {
         result.trace.push_back(fmt::format(R"({{"rank":{},"epoch":{},"eval_correct":{},"eval_samples":{}}})",
                                            context.rank, course.epoch, result.eval_correct, result.eval_samples));
       }

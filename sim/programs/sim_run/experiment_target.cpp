@@ -28,7 +28,7 @@ class ExperimentTarget : public ExploreTarget {
     options.records_steps = true;
     const Rehearsal rehearsal(options, trial.num_ranks, faults);
     const auto report = run_threads_or_exit(rehearsal, "sim-run", collective_timeout(), [&](RankContext& rank) {
-      train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank]);
+      train_experiment(rank, experiment, *task_, {.trace = true}, results[rank.rank_in_job]);
     });
     auto outcome = outcome_of(report);
     for (const auto& result : results)

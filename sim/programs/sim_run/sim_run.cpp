@@ -129,12 +129,11 @@ int run_simulated(const Arguments& arguments, int num_ranks, const Experiment& e
   const bool has_page = !arguments.rehearsal.report.empty();
   const auto report = run_threads_or_exit(rehearsal, "sim-run", collective_timeout(), [&](RankContext& rank) {
     auto options = arguments.train_options();
-    const int of_run = rank.rank;  // its number may change
-    options.keeps_losses = has_page && of_run == 0;
+    options.keeps_losses = has_page && rank.rank_in_job == 0;
     options.progress_descriptor = shows_progress(arguments) ? STDERR_FILENO : -1;
     record_rank(rank, arguments.record);
-    train_experiment(rank, experiment, task, options, results[of_run]);
-    are_complete[of_run] = 1;
+    train_experiment(rank, experiment, task, options, results[rank.rank_in_job]);
+    are_complete[rank.rank_in_job] = 1;
   });
   rehearsal.write(report);
   const auto updates = report.times.empty() ? 0 : report.times.front().updates.size();

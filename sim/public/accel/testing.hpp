@@ -59,7 +59,8 @@ auto run_ranks(int num_ranks, const RankOptions& options, F&& f) {
   } else {
     // Not a std::vector<Result>: ranks write concurrently, and elements of std::vector<bool> share bytes.
     std::vector<std::unique_ptr<Result>> slots(num_ranks > 0 ? num_ranks : 0);
-    sim::simulate(simulation, [&](RankContext& rank) { slots[rank.rank] = std::make_unique<Result>(call(rank)); });
+    sim::simulate(simulation,
+                  [&](RankContext& rank) { slots[rank.rank_in_job] = std::make_unique<Result>(call(rank)); });
     std::vector<Result> results;
     for (auto& slot : slots) results.push_back(std::move(*slot));
     return results;

@@ -22,6 +22,7 @@ using namespace accel::elastic;
 using std::chrono::milliseconds;
 
 constexpr int kMost = 8, kSteps = 60, kShards = 8;
+constexpr int kMostStarted = 4 * kMost;  // ids of processes that are started anew come later
 
 std::uint64_t mixed(std::uint64_t a, std::uint64_t b) { return splitmix64(splitmix64(a) + b); }
 std::uint64_t gradient(std::int64_t step, int shard) { return mixed(step, shard) & 0xffff'ffff; }
@@ -43,8 +44,9 @@ struct Shared {
     std::atomic<std::int64_t> steps{0};
   };
   std::atomic<std::uint64_t> gradients[kSteps + 1][kShards];  // view + 1 in the upper 24 bits
-  State states[kMost];
-  std::atomic<int> num_views[kMost], num_repeated[kMost];
+  State states[kMostStarted];
+  std::atomic<pid_t> pids[kMostStarted];
+  std::atomic<int> num_views[kMostStarted], num_repeated[kMostStarted];
   std::atomic<int> slow{-1};  // the member whose next change takes long; -2: it has begun
 };
 
@@ -60,10 +62,12 @@ bool has_ended(pid_t process) {
 class Trainer {
  public:
   Trainer(Shared& shared, const MemberOptions& options, Mailbox& mailbox)
-      : shared_(shared), options_(options), self_(options.self), member_(options, mailbox) {}
+      : shared_(shared), options_(options), self_(options.self.id), member_(options, mailbox) {}
 
   void train() {
-    auto view = *member_.next_view();
+    const auto first = next_view();
+    if (!first) throw NotAMember(EndReason::kNotAdmitted, "the others have ended");
+    auto view = *first;
     auto& own = shared_.states[self_];
     while (own.steps <= kSteps) {  // the last one changes nothing: it is the end that all have to reach
       const auto step = own.steps.load();
@@ -95,22 +99,24 @@ class Trainer {
       const auto& view = *next;
       ++shared_.num_views[self_];
       auto& own = shared_.states[self_];
-      if (own.steps == view.steps) return view;
+      if (has_state_ && own.steps == view.steps) return view;
       const auto& source = shared_.states[view.source];
       const auto value = source.value.load();
       if (source.steps != view.steps || has_ended(pid_of(view.source))) continue;  // it died: the transfer fails
-      if (member_.complete(view, view.steps, [&] {
+      if (!member_.complete(view, view.steps, [&] {
             own.value = value;
             own.steps = view.steps;
           }))
-        return view;
+        continue;
+      has_state_ = true;
+      return view;
     }
   }
   void linger() {
     if (std::uniform_int_distribution<int>(0, 9)(random_) == 0)
       usleep(std::uniform_int_distribution<int>(0, 5000)(random_));
   }
-  [[nodiscard]] pid_t pid_of(MemberId member) const { return options_.peers[member].pid; }
+  [[nodiscard]] pid_t pid_of(MemberId member) const { return shared_.pids[member]; }
 
   // The sum over all shards, once all members of the view have come to the step.
   std::optional<std::uint64_t> exchange(const View& view, std::int64_t step) {
@@ -137,6 +143,7 @@ class Trainer {
   Shared& shared_;
   const MemberOptions options_;
   const MemberId self_;
+  bool has_state_ = !options_.joins;
   Member member_;
   std::mt19937 random_{std::random_device()()};
 };
@@ -165,13 +172,17 @@ class MemberTest : public ::testing::Test {
         close(gate[1]);
         if (read(gate[0], all.data(), sizeof(pid_t) * count) != static_cast<ssize_t>(sizeof(pid_t) * count))
           _exit(kCrashed);
-        for (int peer = 0; peer < count; ++peer) options.peers.push_back({peer, mailboxes[peer]->address(), all[peer]});
-        options.self = id;
+        for (int peer = 0; peer < count; ++peer)
+          options.members.push_back({.id = peer, .pid = all[peer], .mailbox = mailboxes[peer]->address()});
+        options.self = options.members[id];
         alarm(120);  // if it waits for ever
         _exit(run(options, *mailboxes[id]));
       }
       processes_.push_back(process);
+      shared_->pids[id] = process;
     }
+    options_ = options;
+    num_first_ = count;
     for (int id = 0; id < count; ++id) ASSERT_GT(write(gate[1], processes_.data(), sizeof(pid_t) * count), 0);
     close(gate[0]);
     close(gate[1]);
@@ -182,12 +193,34 @@ class MemberTest : public ::testing::Test {
       Trainer(*shared_, options, mailbox).train();
       return kTrained;
     } catch (const NotAMember& error) {
-      std::fprintf(stderr, "member %d: %s\n", static_cast<int>(options.self), error.what());
+      std::fprintf(stderr, "member %d: %s\n", static_cast<int>(options.self.id), error.what());
       return kGaveUp;
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "member %d: %s\n", static_cast<int>(options.self), error.what());
+      std::fprintf(stderr, "member %d: %s\n", static_cast<int>(options.self.id), error.what());
       return kCrashed;
     }
+  }
+
+  // A process that takes part in place of one that has ended. Returns its number.
+  int start_anew() {
+    const int id = static_cast<int>(processes_.size());
+    auto options = options_;
+    for (int peer = 0; peer < static_cast<int>(mailboxes_.size()); ++peer) {
+      if (peer < id)
+        options.members.push_back({.id = peer, .pid = processes_[peer], .mailbox = mailboxes_[peer]->address()});
+    }
+    mailboxes_.push_back(std::make_unique<Mailbox>("127.0.0.1"));
+    shared_->states[id].steps = 0;
+    const pid_t process = fork();
+    if (process == 0) {
+      shared_->pids[id] = getpid();
+      options.self = {.id = id, .pid = getpid(), .mailbox = mailboxes_.back()->address()};
+      options.joins = true;
+      alarm(120);
+      _exit(run(options, *mailboxes_.back()));
+    }
+    processes_.push_back(process);
+    return id;
   }
 
   // By process: its exit code, or 128 + signal.
@@ -211,6 +244,8 @@ class MemberTest : public ::testing::Test {
   Shared* shared_;
   std::vector<pid_t> processes_;
   std::vector<std::unique_ptr<Mailbox>> mailboxes_;
+  MemberOptions options_;
+  int num_first_ = 0;
 };
 
 TEST_F(MemberTest, ProcessesThatNothingHappensToEndTogether) {
@@ -223,7 +258,8 @@ TEST_F(MemberTest, ProcessesThatNothingHappensToEndTogether) {
 // After an error of the transport the view has the same members and another number.
 TEST_F(MemberTest, AMemberAloneGetsAnotherView) {
   Mailbox mailbox("127.0.0.1");
-  Member member({.self = 7, .job = 1, .peers = {{7, mailbox.address(), getpid()}}}, mailbox);
+  const Contact own{.id = 7, .pid = getpid(), .mailbox = mailbox.address()};
+  Member member({.self = own, .job = 1, .members = {own}}, mailbox);
   const auto first = *member.next_view(), second = *member.next_view();
   EXPECT_EQ(second.members, std::vector<MemberId>{7});
   EXPECT_GT(second.number, first.number);
@@ -325,6 +361,63 @@ TEST_F(MemberTest, WhoeverDiesTheOthersEndAsIfNothingHadHappened) {
   }
   EXPECT_GT(num_deaths, 0);
   EXPECT_GT(num_repeated, 0);
+}
+
+TEST_F(MemberTest, AProcessThatIsStartedAnewTakesPart) {
+  start(4, 1, milliseconds(2000));
+  while (shared_->states[2].steps < 5) usleep(100);
+  kill(processes_[2], SIGKILL);
+  const int anew = start_anew();
+  EXPECT_EQ(codes(), (std::vector<int>{kTrained, kTrained, 128 + SIGKILL, kTrained, kTrained}));
+  for (const int id : {0, 1, 3, anew}) EXPECT_EQ(shared_->states[id].value, undisturbed()) << "member " << id;
+  EXPECT_GT(shared_->num_views[anew], 0);
+}
+
+TEST_F(MemberTest, AProcessThatNobodyAnswersGivesUp) {
+  start(2, 1, milliseconds(2000));
+  EXPECT_EQ(codes(), (std::vector<int>(2, kTrained)));
+  for (const auto process : processes_) EXPECT_TRUE(has_ended(process));
+  start_anew();
+  processes_.erase(processes_.begin(), processes_.begin() + 2);
+  EXPECT_EQ(codes(), std::vector<int>{kGaveUp});
+}
+
+// In any order and at any moments; a process that is started anew may be killed too.
+TEST_F(MemberTest, WhoeverDiesAndWhoeverJoinsAllEndAsIfNothingHadHappened) {
+  const auto seed = std::random_device()();
+  std::mt19937 random(seed);
+  const auto draw = [&](int from, int to) { return std::uniform_int_distribution<int>(from, to)(random); };
+  int num_joined = 0;
+  for (int training = 0; training < num_cases(30); ++training) {
+    new (shared_) Shared;
+    processes_.clear();
+    start(draw(2, kMost), 1, milliseconds(2000));
+    std::vector<std::size_t> killed;
+    for (int event = draw(1, 6); event > 0; --event) {
+      usleep(draw(0, 3) == 0 ? 0 : draw(0, 30'000));
+      const auto victim = static_cast<std::size_t>(draw(0, static_cast<int>(processes_.size()) - 1));
+      const bool is_last = killed.size() + 1 >= processes_.size();
+      if (std::find(killed.begin(), killed.end(), victim) == killed.end() && !is_last) {
+        kill(processes_[victim], SIGKILL);
+        killed.push_back(victim);
+      }
+      if (draw(0, 2) > 0 && static_cast<int>(processes_.size()) < kMostStarted) start_anew();
+    }
+    const auto ends = codes();
+    expect_undisturbed_states(ends);
+    bool has_trained = false;
+    for (std::size_t id = 0; id < ends.size(); ++id) {
+      const bool is_killed = std::find(killed.begin(), killed.end(), id) != killed.end();
+      // Only one that came too late may have given up.
+      const bool is_new = id >= static_cast<std::size_t>(num_first_);
+      EXPECT_TRUE(ends[id] == kTrained || (is_killed && ends[id] == 128 + SIGKILL) || (is_new && ends[id] == kGaveUp))
+          << "process " << id << ": " << ends[id];
+      has_trained = has_trained || ends[id] == kTrained;
+      num_joined += is_new && ends[id] == kTrained;
+    }
+    ASSERT_FALSE(HasFailure()) << "seed " << seed << ", training " << training;
+  }
+  EXPECT_GT(num_joined, 0);
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ def place(kind):
 
 def test_all_kinds_are_here():
     kinds = {file.stem for file in (ROOT / "configs/sim/faults").glob("*.yaml")}
-    assert kinds == {*RUN_ON, *END, "nan_gradient"}
-    assert len(kinds) == 21
+    assert kinds == {*RUN_ON, *END, "nan_gradient", "rank_join"}
+    assert len(kinds) == 22
 
 
 @pytest.mark.parametrize("kind", RUN_ON)
@@ -65,6 +65,12 @@ def test_a_gradient_that_is_not_finite(tmp_path):
     assert run.code == 0, run.error
     assert len(results_of(run.output)) == 4
     assert all(line.endswith("nan") for line in results_of(run.output))
+
+
+def test_nobody_joins_a_training_that_is_not_elastic(tmp_path):
+    run = run_with("{kind: rank_join, rank: 2}", tmp_path)
+    assert run.code == 0, run.error
+    assert "the fault has not struck: the run never reached the event that triggers it: rank_join" in run.error
 
 
 def test_a_torn_write_keeps_its_bytes(tmp_path):

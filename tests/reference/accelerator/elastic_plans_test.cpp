@@ -1,5 +1,5 @@
-// A training on simulated ranks of which any end at any moment, under random schedules: the others end with the bits of
-// an undisturbed training.
+// A training on simulated ranks of which any end at any moment, and are started anew, under random schedules: all that
+// are left end with the bits of an undisturbed training.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -39,8 +39,9 @@ struct Outcome {
   bool is_complete = false;
   std::vector<at::Tensor> state;
   std::vector<double> losses;
-  std::vector<std::int64_t> counts;  // of samples that evaluations have seen
+  std::vector<std::int64_t> counts;  // of samples that evaluations have seen; 0 before the rank has joined
   std::vector<int> repeated;         // applied updates, by step
+  bool has_joined = false;
 };
 
 // Batch norm and dropout have a state and random numbers, as has the loop.
@@ -70,6 +71,7 @@ void train(RankContext& rank, int logical_ranks, int min_ranks, Outcome& outcome
       outcome.losses.push_back(loss.template item<double>());
       if (step.number() + 1 < steps.per_epoch()) continue;
       std::int64_t count = 0;
+      outcome.repeated.resize(run.num_steps());
       run.repeatable([&] {
         net->eval();
         const c10::NoGradGuard no_grad;
@@ -95,8 +97,11 @@ Run run_with(int num_ranks, int logical_ranks, int min_ranks, std::vector<Fault>
   sim::SimulationOptions options{.num_ranks = num_ranks, .schedule = schedule};
   options.checks = {};
   if (!faults.empty()) options.faults = std::make_shared<sim::FaultInjector>(std::move(faults));
-  run.report =
-      sim::rehearse(options, [&](RankContext& rank) { train(rank, logical_ranks, min_ranks, run.ranks[rank.rank]); });
+  run.report = sim::rehearse(options, [&](RankContext& rank) {
+    auto& outcome = run.ranks[rank.rank_in_job];
+    outcome = {.has_joined = rank.joins_elastic};
+    train(rank, logical_ranks, min_ranks, outcome);
+  });
   return run;
 }
 
@@ -109,6 +114,15 @@ std::string error_of(const sim::SimulationReport& report) {
   }
 }
 
+// A rank that has joined has only the last ones, and 0 before.
+template <typename Numbers>
+void expect_end_of(const Numbers& numbers, const Numbers& expected, bool has_joined) {
+  ASSERT_EQ(numbers.size(), expected.size());
+  const auto is_of_this_rank = [&](auto number) { return !has_joined || number != 0; };
+  const auto first = std::find_if(numbers.begin(), numbers.end(), is_of_this_rank);
+  EXPECT_TRUE(std::equal(first, numbers.end(), expected.begin() + (first - numbers.begin())));
+}
+
 void expect_undisturbed(const Run& run, const std::vector<Fault>& faults, const Outcome& expected) {
   ASSERT_EQ(error_of(run.report), "");
   for (int rank = 0; rank < std::ssize(run.ranks); ++rank) {
@@ -118,8 +132,8 @@ void expect_undisturbed(const Run& run, const std::vector<Fault>& faults, const 
     EXPECT_TRUE(outcome.is_complete || may_end) << "rank " << rank;
     if (!outcome.is_complete) continue;
     EXPECT_EQ(outcome.losses, expected.losses);
-    EXPECT_EQ(outcome.counts, expected.counts);
-    EXPECT_EQ(outcome.repeated, expected.repeated);
+    expect_end_of(outcome.counts, expected.counts, outcome.has_joined);
+    expect_end_of(outcome.repeated, expected.repeated, outcome.has_joined);
     for (std::size_t index = 0; index < expected.state.size(); ++index)
       EXPECT_TRUE(at::equal(outcome.state[index], expected.state[index])) << "tensor " << index;
   }
@@ -137,35 +151,72 @@ class ElasticPlansTest : public ::testing::Test {
   std::map<int, Outcome> undisturbed_;
 };
 
-TEST_F(ElasticPlansTest, AnyPlanOfEndsLeavesTheBitsOfAnUndisturbedTraining) {
-  const auto seed = std::random_device{}();
-  std::mt19937 random(seed);
-  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
-  constexpr FaultKind kKinds[] = {FaultKind::kRankLeave, FaultKind::kRankCrashBeforeCollective,
-                                  FaultKind::kRankCrashDuringCollective, FaultKind::kRankCrashBeforeOptimizerStep};
-  for (int count = 0; count < num_cases(100); ++count) {
-    const int num_ranks = 2 + below(15), logical_ranks = num_ranks + below(8);
+class DrawnPlans {
+ public:
+  explicit DrawnPlans(std::uint32_t seed) : random_(seed) {}
+
+  int below(int limit) { return static_cast<int>(random_() % static_cast<unsigned>(limit)); }
+  std::uint32_t seed() { return random_(); }
+
+  /// Faults that end some of the ranks, but one; with `joins` they are started anew, perhaps, and may end again.
+  std::vector<Fault> draw(int num_ranks, bool joins) {
     std::vector<int> order(num_ranks);
     std::iota(order.begin(), order.end(), 0);
-    std::shuffle(order.begin(), order.end(), random);
+    std::shuffle(order.begin(), order.end(), random_);
     std::vector<Fault> faults;
-    std::string text;
-    for (int index = 0; index < 1 + below(num_ranks - 1); ++index) {
-      Fault fault{.kind = kKinds[below(4)], .rank = order[index]};
-      // The collectives before the training are those of the first group.
-      const bool by_step = fault.kind == FaultKind::kRankCrashBeforeOptimizerStep || below(2) == 0;
-      fault.when = When{by_step ? When::Unit::kStep : When::Unit::kCollective, by_step ? below(20) : 20 + below(80)};
-      if (fault.kind == FaultKind::kRankLeave) fault.seconds = 0.1;
-      text += "\n" + describe(fault);
-      faults.push_back(fault);
+    const int num_victims = 1 + below(num_ranks - 1);
+    for (int index = 0; index < num_victims; ++index) {
+      for (bool again = true; again; again = joins && below(3) == 0) {
+        faults.push_back(end_of(order[index]));
+        if (!joins || below(4) == 0) break;
+        faults.push_back({.kind = FaultKind::kRankJoin,
+                          .rank = order[index],
+                          .when = When{When::Unit::kStep, below(kEpochs * 10)},
+                          .seconds = 0.2});
+      }
     }
+    return faults;
+  }
+
+ private:
+  Fault end_of(int rank) {
+    constexpr FaultKind kKinds[] = {FaultKind::kRankLeave, FaultKind::kRankCrashBeforeCollective,
+                                    FaultKind::kRankCrashDuringCollective, FaultKind::kRankCrashBeforeOptimizerStep};
+    Fault fault{.kind = kKinds[below(4)], .rank = rank};
+    // The collectives before the training are those of the first group.
+    const bool by_step = fault.kind == FaultKind::kRankCrashBeforeOptimizerStep || below(2) == 0;
+    fault.when = When{by_step ? When::Unit::kStep : When::Unit::kCollective, by_step ? below(20) : 20 + below(80)};
+    if (fault.kind == FaultKind::kRankLeave) fault.seconds = 0.1;
+    return fault;
+  }
+
+  std::mt19937 random_;
+};
+
+class ElasticPlansOfKindTest : public ElasticPlansTest, public ::testing::WithParamInterface<bool> {};
+INSTANTIATE_TEST_SUITE_P(Joins, ElasticPlansOfKindTest, ::testing::Bool());
+
+TEST_P(ElasticPlansOfKindTest, AnyPlanLeavesTheBitsOfAnUndisturbedTraining) {
+  const auto seed = std::random_device{}();
+  DrawnPlans plans(seed);
+  const auto below = [&](int limit) { return plans.below(limit); };
+  int num_joined = 0;
+  for (int count = 0; count < num_cases(100); ++count) {
+    const int num_ranks = 2 + below(15), logical_ranks = num_ranks + below(8);
+    const auto faults = plans.draw(num_ranks, /*joins=*/GetParam());
+    std::string text;
+    for (const auto& fault : faults) text += "\n" + describe(fault);
     const sim::RankSchedule schedule{.kind = below(4) == 0 ? sim::ScheduleKind::kParallel : sim::ScheduleKind::kRandom,
-                                     .seed = random()};
+                                     .seed = plans.seed()};
     SCOPED_TRACE(fmt::format("seed {}, case {}: {} ranks, {} logical, schedule {} {}{}", seed, count, num_ranks,
                              logical_ranks, sim::name_of(schedule.kind), schedule.seed, text));
-    expect_undisturbed(run_with(num_ranks, logical_ranks, 1, faults, schedule), faults, undisturbed(logical_ranks));
+    const auto run = run_with(num_ranks, logical_ranks, 1, faults, schedule);
+    expect_undisturbed(run, faults, undisturbed(logical_ranks));
     if (HasFailure()) return;
+    num_joined += std::count_if(run.ranks.begin(), run.ranks.end(),
+                                [](const auto& rank) { return rank.has_joined && rank.is_complete; });
   }
+  if (GetParam()) EXPECT_GT(num_joined, 0);
 }
 
 // The reducer of DDP averages over the ranks that are left, with prepared loaders that divide the samples among them.

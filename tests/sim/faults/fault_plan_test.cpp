@@ -155,7 +155,8 @@ TEST(FaultPlanTest, ASeedMeansTheSameForever) {
                   "partition of ranks 0, 2, 5, 6 from the others at step 1", "slow_link on link 1 -> 0, factor 10",
                   "bit_flip on rank 6 at step 7, bit 3657160167", "store_slow, seconds 0.05", "torn_write on rank 7",
                   "disk_full on rank 2, after_bytes 2532", "wrong_call on rank 3 at step 8, what order",
-                  "nan_gradient on rank 0 at step 5, value nan", "rank_leave on rank 1 at step 1, seconds 0.1"));
+                  "nan_gradient on rank 0 at step 5, value nan", "rank_leave on rank 1 at step 1, seconds 0.1",
+                  "rank_join on rank 0 at step 3, seconds 0.1"));
 }
 
 // When a failure is reduced, faults are removed one by one. The remaining ones must keep their values.

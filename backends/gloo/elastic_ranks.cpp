@@ -142,6 +142,7 @@ class GlooRanks : public elastic::ElasticRanks {
 
   void finish() override {
     member_->finish();
+    if (is_first_run()) forbid_joins();
     if (options_.recorder) options_.recorder->set_may_be_lost(false);
     member_.reset();
   }

@@ -27,6 +27,7 @@ usage: live.py --bin FOLDER [--seed N] [--experiments N] [--requests N]     ever
        live.py --bin FOLDER --parallel-layers N [--seed N --ranks N]        N layers divided by tensor parallelism
        live.py --bin FOLDER --parallel-layer JSON --ranks N                 one of them
        live.py --bin FOLDER --tokenizers N [--seed N]                       N random tokenizers, and all code points
+       live.py --bin FOLDER --metrics N [--seed N]                          N metrics of random samples
        live.py --bin FOLDER --faults                                        the known faults
        live.py --bin FOLDER --names                                         the public names of Accelerate
 Without --seed and ACCEL_ORACLE_SEED the seed is drawn at the start. It is printed with the command that repeats the comparisons. The
@@ -68,6 +69,7 @@ import faults
 import files
 import hooks
 import launchers
+import metric_values
 import mixtures
 import models
 import optimizer_runs
@@ -537,6 +539,16 @@ def compare_tokenizers(report, arguments, rng, count):
     say(f"compared {count} tokenizers, and all code points")
 
 
+def compare_metrics(report, arguments, rng, count):
+    requests = [metric_values.random_request(rng) for _ in range(count)]
+    theirs = [attempt(metric_values.answer, request) for request in requests]
+    for request, their, our in zip(requests, theirs, answers_of(arguments, "metrics", requests), strict=True):
+        difference = difference_of(their, our, metric_values.difference)
+        again = ["--metrics", str(count), "--seed", str(arguments.seed)]
+        report.add(f"metric {request['metric']}", difference, again, sides="scikit-learn and accel")
+    say(f"compared {count} metrics")
+
+
 def compare_states(report, arguments, rng, count, ranks):
     requests = [states.random_request(rng) for _ in range(count)]
     for backend in BACKENDS:
@@ -637,6 +649,7 @@ def compare_everything(report, arguments, rng):
     jobs.append(lambda: compare_mixtures(report, arguments, random.Random(arguments.seed), 25))
     jobs.append(lambda: compare_random_parallel_layers(report, arguments, random.Random(arguments.seed), 40))
     jobs.append(lambda: compare_tokenizers(report, arguments, random.Random(arguments.seed), 100))
+    jobs.append(lambda: compare_metrics(report, arguments, random.Random(arguments.seed), 500))
     jobs += [functools.partial(compare_states, report, arguments, random.Random(arguments.seed), 20, ranks) for ranks in STATE_RANKS]
     jobs += [functools.partial(compare_distributed, report, arguments, random.Random(arguments.seed), 10, ranks) for ranks in distributed.RANKS]
     jobs += [lambda: compare_schedules(report, arguments, schedules), lambda: compare_optimizers(report, arguments, runs)]
@@ -721,6 +734,7 @@ def parse():
     parser.add_argument("--parallel-layers", type=int)
     parser.add_argument("--parallel-layer", type=json.loads)
     parser.add_argument("--tokenizers", type=int)
+    parser.add_argument("--metrics", type=int)
     parser.add_argument("--request", type=json.loads)
     parser.add_argument("--numbers", type=json.loads)
     parser.add_argument("--schedule", type=json.loads)
@@ -750,6 +764,7 @@ RANDOM = {
     "device_maps": compare_device_maps,
     "files": compare_files,
     "launchers": compare_launchers,
+    "metrics": compare_metrics,
     "mixtures": compare_mixtures,
     "models": compare_models,
     "parallel_layers": compare_random_parallel_layers,

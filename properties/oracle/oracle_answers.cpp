@@ -9,11 +9,13 @@
 #include <iostream>
 #include <map>
 
+#include "properties/gen/metric_values.hpp"
 #include "properties/gen/optimizer_runs.hpp"
 #include "properties/gen/tokenizer_values.hpp"
 #include "properties/oracle/answers.hpp"
 #include "reference/core/errors.hpp"
 #include "reference/run.hpp"
+#include "reference/state/rank_context.hpp"
 
 namespace accel::testing {
 namespace {
@@ -21,9 +23,16 @@ namespace {
 using Answer = Json (*)(const Json& request);
 using RankAnswer = OrderedJson (*)(RankContext& rank, const std::string& request);
 
+Json metric_answer(const Json& request) {
+  const auto rank = make_single_rank();
+  const RankScope scope(*rank);
+  return {{"value", metric_value(request)}};
+}
+
 const std::map<std::string, Answer> kAnswers{{"checkpoint-files", checkpoint_file_answer},
                                              {"device-maps", device_map_answer},
                                              {"hooks", hook_answer},
+                                             {"metrics", metric_answer},
                                              {"models", model_answer},
                                              {"optimizer-operators", operators_of_step},
                                              {"optimizer-runs", run_optimizer},

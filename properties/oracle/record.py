@@ -10,6 +10,7 @@ recorded/context_parallel.jsonl {"request", "expected"}: attention over a divide
 recorded/accelerate_names.json  {name: parameters}: the public names of Accelerate, by accelerate_names.py
 recorded/hooks.jsonl            {"request", "expected"}: calls of hooks of random modules, the answers of hooks.py
 recorded/pipelines.jsonl        {"request", "expected"}: tables of torch's pipeline schedules, the answers of pipelines.py
+recorded/metrics.jsonl          {"request", "expected"}: metrics of random samples, the answers of metric_values.py
 recorded/mixtures.jsonl         {"request", "expected"}: random mixtures of experts, and the answers of mixtures.py
 recorded/tokenizers.jsonl       {"request", "expected"}: tokenizers, texts and ids, and the answers of tokenizer_files.py
 recorded/faults.jsonl           {"fault", "expected"}: what each rank saw of the known faults of faults.py
@@ -24,6 +25,7 @@ import context_parallel
 import faults
 import float8
 import hooks
+import metric_values
 import mixtures
 import optimizer_runs
 import pipeline_runs
@@ -158,6 +160,13 @@ def record_mixtures():
     write("mixtures.jsonl", [{"request": request, "expected": mixtures.answer(request)} for request in requests], "transformers 5.23.0 and torch 2.11.0")
 
 
+def record_metrics():
+    rng = random.Random(SEED)
+    requests = [metric_values.random_request(rng) for _ in range(300)]
+    lines = [{"request": request, "expected": metric_values.value(request)} for request in requests]
+    write("metrics.jsonl", lines, "scikit-learn 1.9.1 and torchmetrics 1.9.0")
+
+
 def record_tokenizers():
     rng = random.Random(SEED)
     lines, patterns = [], set()
@@ -184,6 +193,7 @@ if __name__ == "__main__":
     record_pipeline_runs()
     record_hooks()
     record_pipelines()
+    record_metrics()
     record_mixtures()
     record_tokenizers()
     record_faults()

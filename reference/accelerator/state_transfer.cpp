@@ -4,6 +4,7 @@
 #include "reference/core/errors.hpp"
 #include "reference/optim/optimizers/optimizer_state.hpp"
 #include "reference/rank_local/random.hpp"
+#include "reference/state/rng_sync.hpp"
 
 namespace accel {
 namespace {
@@ -41,10 +42,14 @@ Value transferred_state(TrainingState& training, const RankContext& context) {
   auto generator = context.generator;
   auto* const scaler = training.path->scaler();
   return Value::Dict{
-      {"models", std::move(models)},        {"optimizers", std::move(optimizers)},
-      {"skipped", std::move(were_skipped)}, {"custom", std::move(custom)},
-      {"loaders", std::move(epochs)},       {"scaler", scaler != nullptr ? scaler->state_dict() : Value()},
-      {"generator", generator.get_state()}};
+      {"models", std::move(models)},
+      {"optimizers", std::move(optimizers)},
+      {"skipped", std::move(were_skipped)},
+      {"custom", std::move(custom)},
+      {"loaders", std::move(epochs)},
+      {"scaler", scaler != nullptr ? scaler->state_dict() : Value()},
+      {"generator", generator.get_state()},
+      {"device_generator", context.device.is_cpu() ? Value() : Value(device_generator(context).get_state())}};
 }
 
 void take_over(TrainingState& training, RankContext& context, const Value& state) {
@@ -63,6 +68,8 @@ void take_over(TrainingState& training, RankContext& context, const Value& state
   if (auto* const scaler = training.path->scaler(); scaler != nullptr && !state.at("scaler").is_null())
     scaler->load_state_dict(state.at("scaler"));
   restore_generator(context.generator, state.at("generator").as<at::Tensor>());
+  if (const auto& of_device = state.at("device_generator"); !context.device.is_cpu() && !of_device.is_null())
+    device_generator(context).set_state(of_device.as<at::Tensor>());
 }
 
 }  // namespace accel

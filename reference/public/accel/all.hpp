@@ -5,6 +5,7 @@
 #include <accel/accel.hpp>
 #include <accel/checkpoint.hpp>
 #include <accel/elastic.hpp>
+#include <accel/metrics.hpp>
 #include <accel/offload.hpp>
 #include <accel/optim.hpp>
 #include <accel/sources.hpp>

@@ -226,12 +226,13 @@ void join_groups(RankContext& context, c10::intrusive_ptr<c10d::Store> store, co
 
 namespace {
 
-// The rank was lost: nobody serves the store of the job any more, perhaps, and the others do not wait there.
+// The rank was lost: nobody serves the store of the job any more, perhaps, and the others do not wait there. It keeps
+// its place on the machine, and so its device.
 std::unique_ptr<RankContext> make_joining_rank(LaunchEnvironment launch, GlooOptions options) {
   options.recorder = recorder::recorder_of_launcher(launch);
   options.members = {launch.rank};
-  launch.rank = launch.local_rank = 0;
-  launch.world_size = launch.local_world_size = 1;
+  launch.rank = 0;
+  launch.world_size = 1;
   auto context = make_context(launch);
   context->backend = "gloo";
   context->rank_in_job = options.members.front();

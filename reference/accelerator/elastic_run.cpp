@@ -491,9 +491,7 @@ void ElasticRun::send_state(int source, bool lacks_state) {
   const auto& received = states.at(0);
   const auto check = [&](const char* what, const Value& own) {
     check_config(received.at(what) == own,
-                 "elastic: the rank that joins has another {} than the others; start it with "
-                 "the same program",
-                 what);
+                 "elastic: the rank that joins has another {} than the others; start it with the same program", what);
   };
   check("LibTorch", TORCH_VERSION);
   check("logical_ranks", options_.logical_ranks);

@@ -59,19 +59,21 @@ def run(words, seconds=120, **environment):
 
 
 def run_real(words, seconds=120, **environment):
-    """Real ranks over Gloo. Gloo aborts now and then when ranks end at different times, and up to torch 2.6 the end of
-    a group (~ProcessGroupGloo) waits for ever now and then, so that a second and a third try are fair."""
+    """Real ranks over Gloo. Gloo aborts now and then when ranks end at different times, so that a second and a third try
+    are fair. Up to torch 2.6 the end of a group (~ProcessGroupGloo) often waits for ever: twice in three runs of two
+    worlds on a busy machine."""
     real = None
-    for _ in range(3):
+    tries, limit = (10, min(seconds, 60)) if TORCH <= (2, 6) else (3, seconds)
+    for _ in range(tries):
         try:
-            real = run(words, seconds, ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1", **environment)
+            real = run(words, limit, ACCELERATE_USE_CPU="true", OMP_NUM_THREADS="1", **environment)
         except subprocess.TimeoutExpired:
             if TORCH > (2, 6):
                 raise
             continue
         if real.code == 0:
             break
-    assert real is not None, f"{words} did not end in three tries"
+    assert real is not None, f"{words} did not end in {tries} tries"
     return real
 
 

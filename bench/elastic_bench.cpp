@@ -8,7 +8,7 @@
 
 #include "bench/printed_json.hpp"
 #include "bench/program.hpp"
-#include "sim/programs/rehearsal/output_files.hpp"
+#include "reference/files/temporary_folder.hpp"
 
 namespace accel::bench {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 // Seconds from the first step to the end of the last one. `kill_after` in seconds; 0: nobody dies.
 double seconds_of_training(const std::string& mode, int steps, double kill_after) {
   const auto programs = std::filesystem::read_symlink("/proc/self/exe").parent_path().string();
-  const programs::TemporaryFolder folder;
+  const TemporaryFolder folder;
   return printed_json(fmt::format("{0}/accel launch --cpu --num_processes 8 --max_restarts {1} --main_process_port 0 "
                                   "--no_prefix {0}/survived_training {2} {3} {4} {5}",
                                   programs, mode == "restart" ? 1 : 0, mode, steps, kill_after, folder.path()))

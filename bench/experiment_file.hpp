@@ -6,7 +6,7 @@
 #include <string>
 
 #include "reference/core/errors.hpp"
-#include "sim/programs/rehearsal/output_files.hpp"
+#include "reference/files/temporary_folder.hpp"
 
 namespace accel::bench {
 
@@ -22,7 +22,7 @@ class ExperimentFile {
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
-  programs::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::string path_;
 };
 

@@ -10,7 +10,7 @@
 
 #include "bench/printed_json.hpp"
 #include "bench/program.hpp"
-#include "sim/programs/rehearsal/output_files.hpp"
+#include "reference/files/temporary_folder.hpp"
 
 namespace accel::bench {
 namespace {
@@ -36,7 +36,7 @@ double size_of_program() { return static_cast<double>(std::filesystem::file_size
 
 // Compiles first_step.cpp as a user would: optimized, without precompiled headers and compiler cache.
 double seconds_to_compile() {
-  const programs::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const auto command = fmt::format("{} -o {}/first_step.o", ACCEL_COMPILE_FIRST_STEP, folder.path());
   int status = 0;
   const double seconds = seconds_of([&] { status = std::system(command.c_str()); });

@@ -47,7 +47,7 @@ const char* text_of(EndReason reason) {
 
 Member::Member(const MemberOptions& options, Mailbox& mailbox)
     : options_(options), mailbox_(mailbox), membership_(membership_of(options)) {
-  for (const auto& member : options.members) (void)PostalAddress(member.mailbox);
+  for (const auto& member : options.members) (void)PostalAddress(member.mailbox);  // throws before anything is open
   wake_ = checked_descriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "a member of an elastic job");
   const MutexLock lock(mutex_);
   if (!options.joins) {

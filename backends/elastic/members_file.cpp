@@ -10,6 +10,7 @@
 
 namespace accel::elastic {
 
+// Not by write_atomically, whose temporary file has one name: the ranks of a machine may write at once.
 void write_members(const std::string& path, const MembersFile& content) {
   const auto written = fmt::format("{}.{}", path, getpid());
   {

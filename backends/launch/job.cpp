@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <memory>
@@ -24,6 +23,7 @@
 #include "backends/launch/process.hpp"
 #include "reference/config/environment.hpp"
 #include "reference/core/system/resource_limits.hpp"
+#include "reference/files/temporary_folder.hpp"
 #include "reference/recorder/ending.hpp"
 
 namespace accel::launcher {
@@ -107,27 +107,17 @@ bool is_recording_off(const JobOptions& options) {
 }
 
 // The file of the members of elastic trainings, for ranks that are started anew: see elastic/members_file.hpp.
-class MembersFolder {
+class MembersFile {
  public:
-  MembersFolder() : path_((std::filesystem::temp_directory_path() / "accel-launch-XXXXXX").string()) {
-    check_config(mkdtemp(path_.data()) != nullptr, "launch: {}: {}", path_, std::strerror(errno));
-  }
-  ~MembersFolder() {
+  [[nodiscard]] std::string path() const { return folder_.path() + "/members"; }
+  [[nodiscard]] bool exists() const { return std::filesystem::exists(path()); }
+  void remove() const {
     std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  MembersFolder(const MembersFolder&) = delete;
-  MembersFolder& operator=(const MembersFolder&) = delete;
-
-  [[nodiscard]] std::string file() const { return path_ + "/members"; }
-  [[nodiscard]] bool has_members() const { return std::filesystem::exists(file()); }
-  void clear() const {
-    std::error_code ignored;
-    std::filesystem::remove(file(), ignored);
+    std::filesystem::remove(path(), ignored);
   }
 
  private:
-  std::string path_;
+  TemporaryFolder folder_;
 };
 
 // Beyond the pipes and logs of the ranks and the connections of the machines, which are counted.
@@ -195,7 +185,7 @@ class Job {
     result_.is_suspected = false;
     lost_.clear();
     times_started_anew_.clear();
-    if (members_) members_->clear();
+    if (members_) members_->remove();
     const auto started = start(attempt);
     auto& processes = *started;
     bool reported = false;
@@ -256,7 +246,7 @@ class Job {
   void note_losses(const Attempt& attempt, RankProcesses& processes) {
     const auto ends = processes.ends();
     const bool is_any_left = std::any_of(ends.begin(), ends.end(), [](const auto& end) { return !end.has_ended; });
-    const bool may_join = members_ && members_->has_members() && (is_any_left || options_.machines.num_machines > 1);
+    const bool may_join = members_ && members_->exists() && (is_any_left || options_.machines.num_machines > 1);
     for (int local = 0; local < num_local_; ++local) {
       const int rank = rank_of(local);
       const bool is_lost = !ends[local].detail.empty() && watch_->record().rank(rank).may_be_lost;
@@ -331,6 +321,7 @@ class Job {
                                    .progress_fd = options_.progress_fd,
                                    .record_fd = watch_ ? watch_->record().descriptor() : -1,
                                    .blocked = &signals_.mask_before()};
+    if (options_.pins_cpus) cpus_ = plan_cpus(cores_of(cpus_of_this_process()), num_local_);
     for (int local = 0; local < num_local_; ++local) processes.ranks.push_back(process_of(attempt, local));
     return processes;
   }
@@ -340,13 +331,13 @@ class Job {
   [[nodiscard]] RankProcess process_of(const Attempt& attempt, int local) const {
     RankProcess process{.rank = rank_of(local), .environment = options_.environment};
     if (options_.pins_cpus) {
-      process.cpus = plan_cpus(cores_of(cpus_of_this_process()), num_local_)[local];
+      process.cpus = cpus_[local];
       process.environment[kIsPinned] = "1";
     }
     if (options_.has_rank_variables) process.environment.merge(rank_variables(options_.machines, attempt, local));
     const auto anew = times_started_anew_.find(process.rank);
     const int restarts = anew == times_started_anew_.end() ? 0 : anew->second;
-    if (members_) process.environment["ACCEL_ELASTIC_MEMBERS"] = members_->file();
+    if (members_) process.environment["ACCEL_ELASTIC_MEMBERS"] = members_->path();
     if (restarts > 0) process.environment["ACCEL_ELASTIC_RESTARTS"] = std::to_string(restarts);
     if (!options_.log_dir.empty())
       process.log_dir = fmt::format("{}/attempt_{}/rank_{}{}", options_.log_dir, attempt.number, process.rank,
@@ -404,7 +395,8 @@ class Job {
   Machines machines_;
   std::optional<recorder::JobWatch> watch_;  // absent for one rank
   std::optional<recorder::CallLog> log_;
-  std::optional<MembersFolder> members_;   // absent if no rank can be started anew
+  std::optional<MembersFile> members_;     // absent if no rank can be started anew
+  std::vector<std::vector<int>> cpus_;     // by process of this machine; empty: they are not pinned
   std::set<int> lost_;                     // ranks of this attempt, which has continued without them
   std::map<int, int> times_started_anew_;  // in this attempt, by rank
   std::optional<int> interrupted_;

@@ -460,6 +460,18 @@ void ElasticRun::enter(const elastic::View& view) {
                             context_.world_size, context_.world_size > 1 ? "s" : "", options_.logical_ranks));
 }
 
+std::vector<at::Tensor> ElasticRun::Reduced::tensors() const {
+  std::vector<at::Tensor> tensors{gradients, loss};
+  tensors.insert(tensors.end(), buffers.begin(), buffers.end());
+  return tensors;
+}
+
+ElasticRun::Reduced ElasticRun::Reduced::of_tensors(const std::vector<at::Tensor>& tensors, c10::Device device) {
+  Reduced step{.gradients = tensors.at(0).to(device), .loss = tensors.at(1).to(device)};
+  for (auto buffer = tensors.begin() + 2; buffer != tensors.end(); ++buffer) step.buffers.push_back(buffer->to(device));
+  return step;
+}
+
 // Gives ranks what they lack. A rank may have missed one step at most: the next one needs its part.
 void ElasticRun::exchange(Lack own, const Receive& receive) {
   const auto of_all = context_.world.all_gather(at::full({1}, static_cast<std::int64_t>(own), at::kLong));
@@ -472,14 +484,9 @@ void ElasticRun::exchange(Lack own, const Receive& receive) {
 
 void ElasticRun::send_last_step(int source, bool is_behind, const Receive& receive) {
   std::vector<at::Tensor> tensors;
-  if (context_.rank == source) {
-    tensors = {last_->gradients, last_->loss};
-    tensors.insert(tensors.end(), last_->buffers.begin(), last_->buffers.end());
-  }
+  if (context_.rank == source) tensors = last_->tensors();
   broadcast_object_list(context_, tensors, source);
-  if (!is_behind) return;
-  for (auto& tensor : tensors) tensor = tensor.to(context_.device);
-  receive({.gradients = tensors[0], .loss = tensors[1], .buffers = {tensors.begin() + 2, tensors.end()}});
+  if (is_behind) receive(Reduced::of_tensors(tensors, context_.device));
 }
 
 // To all, since only collectives are given up when a rank is lost.
@@ -504,8 +511,8 @@ void ElasticRun::send_state(int source, bool lacks_state) {
 Value ElasticRun::state() const {
   Value::List last;
   if (last_) {
-    last = {last_->gradients, last_->loss};
-    last.insert(last.end(), last_->buffers.begin(), last_->buffers.end());
+    const auto tensors = last_->tensors();
+    last.assign(tensors.begin(), tensors.end());
   }
   return Value::Dict{{"LibTorch", TORCH_VERSION},
                      {"logical_ranks", options_.logical_ranks},
@@ -520,8 +527,8 @@ void ElasticRun::take_over(const Value& state) {
   const auto& last = state.at("last").as<Value::List>();
   if (last.empty()) return;
   std::vector<at::Tensor> tensors;
-  for (const auto& tensor : last) tensors.push_back(tensor.as<at::Tensor>().to(context_.device));
-  last_ = {.gradients = tensors[0], .loss = tensors[1], .buffers = {tensors.begin() + 2, tensors.end()}};
+  for (const auto& tensor : last) tensors.push_back(tensor.as<at::Tensor>());
+  last_ = Reduced::of_tensors(tensors, context_.device);
 }
 
 void ElasticRun::finish() {

@@ -125,6 +125,9 @@ class ElasticRun {
   struct Reduced {
     at::Tensor gradients, loss;
     std::vector<at::Tensor> buffers;
+
+    [[nodiscard]] std::vector<at::Tensor> tensors() const;
+    [[nodiscard]] static Reduced of_tensors(const std::vector<at::Tensor>& tensors, c10::Device device);
   };
 
   using Receive = std::function<void(Reduced step)>;

@@ -36,7 +36,7 @@ Lists results_of(const CollectiveArgs& args) {
 }
 
 bool is_in_gloo(Collective op) {
-  return op != Collective::kAllToAll || TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 13;
+  return op != Collective::kAllToAll || TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 12;
 }
 
 c10d::OpType op_type_of(const CollectiveArgs& args) {

@@ -35,7 +35,7 @@ struct CollectiveArgs {
 /// none.
 [[nodiscard]] std::vector<CollectiveArgs::Tensors> results_of(const CollectiveArgs& args);
 [[nodiscard]] c10d::OpType op_type_of(const CollectiveArgs& args);
-/// Whether ProcessGroupGloo of this LibTorch has the collective: it has the list all_to_all from 2.13 on.
+/// Whether ProcessGroupGloo of this LibTorch has the collective: it has the list all_to_all from 2.12 on.
 [[nodiscard]] bool is_in_gloo(Collective op);
 /// Calls the method of c10d::Backend that has these arguments.
 [[nodiscard]] c10::intrusive_ptr<c10d::Work> start_on(c10d::Backend& backend, const CollectiveArgs& args);

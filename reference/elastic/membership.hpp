@@ -36,7 +36,7 @@ struct View {
   std::int64_t number = 0;
   std::vector<MemberId> members = {};             ///< in the order of their ranks; the survivors keep their order
   std::int64_t steps = 0;                         ///< completed before it
-  MemberId source = -1;                           ///< has completed them, and has the state for those that have not
+  MemberId source = -1;                           ///< has completed them, and gives its state to the others
   std::vector<MemberId> joined = {};              ///< of the members: those of no earlier view
   std::vector<MemberId> outside = {};             ///< of earlier views: left out, and not known to be dead
   std::map<MemberId, std::string> contacts = {};  ///< of members that have joined: how the transport reaches them

@@ -26,75 +26,73 @@ void PairSums::update(const at::Tensor& predictions, const at::Tensor& targets) 
                  described(targets));
   const auto of_x = on_host(predictions), of_y = on_host(targets);
   const auto *const x = of_x.const_data_ptr<double>(), *const y = of_y.const_data_ptr<double>();
-  for (std::int64_t sample = 0; sample < of_x.numel(); ++sample) {
-    const double error = y[sample] - x[sample];
-    x_.add(x[sample]);
-    y_.add(y[sample]);
-    xx_.add_product(x[sample], x[sample]);
-    yy_.add_product(y[sample], y[sample]);
-    xy_.add_product(x[sample], y[sample]);
-    squared_errors_.add_product(error, error);
-    absolute_errors_.add(std::abs(error));
+  for (auto& [term, sum] : sums_) {
+    for (std::int64_t sample = 0; sample < of_x.numel(); ++sample) {
+      const double error = y[sample] - x[sample];
+      switch (term) {
+        case Term::kX: sum.add(x[sample]); break;
+        case Term::kY: sum.add(y[sample]); break;
+        case Term::kXX: sum.add_product(x[sample], x[sample]); break;
+        case Term::kYY: sum.add_product(y[sample], y[sample]); break;
+        case Term::kXY: sum.add_product(x[sample], y[sample]); break;
+        case Term::kSquaredError: sum.add_product(error, error); break;
+        case Term::kAbsoluteError: sum.add(std::abs(error)); break;
+      }
+    }
   }
   num_samples_ += of_x.numel();
 }
 
+PairSums::PairSums(std::initializer_list<Term> terms) {
+  for (const auto term : terms) sums_[term] = {};
+}
+
+void PairSums::reset() {
+  num_samples_ = 0;
+  for (auto& [term, sum] : sums_) sum = {};
+}
+
 void PairSums::merge_sums(const PairSums& other) {
   num_samples_ += other.num_samples_;
-  for (const auto sum : {&PairSums::x_, &PairSums::y_, &PairSums::xx_, &PairSums::yy_, &PairSums::xy_,
-                         &PairSums::squared_errors_, &PairSums::absolute_errors_})
-    (this->*sum).add(other.*sum);
+  for (auto& [term, sum] : sums_) sum.add(other.sums_.at(term));
 }
 
 Value PairSums::state_dict() const {
-  return Value::Dict{{"samples", num_samples_},
-                     {"x", x_.to_value()},
-                     {"y", y_.to_value()},
-                     {"xx", xx_.to_value()},
-                     {"yy", yy_.to_value()},
-                     {"xy", xy_.to_value()},
-                     {"squared_errors", squared_errors_.to_value()},
-                     {"absolute_errors", absolute_errors_.to_value()}};
+  Value::List sums;
+  for (const auto& [term, sum] : sums_) sums.push_back(sum.to_value());
+  return Value::Dict{{"samples", num_samples_}, {"sums", std::move(sums)}};
 }
 
 void PairSums::load_state_dict(const Value& state) {
+  const auto& sums = state.at("sums").as<Value::List>();
+  check_argument(sums.size() == sums_.size(), "metrics: the state has {} sums; expected {}", sums.size(), sums_.size());
   num_samples_ = state.at("samples").as<std::int64_t>();
-  x_ = ExactSum::of_value(state.at("x"));
-  y_ = ExactSum::of_value(state.at("y"));
-  xx_ = ExactSum::of_value(state.at("xx"));
-  yy_ = ExactSum::of_value(state.at("yy"));
-  xy_ = ExactSum::of_value(state.at("xy"));
-  squared_errors_ = ExactSum::of_value(state.at("squared_errors"));
-  absolute_errors_ = ExactSum::of_value(state.at("absolute_errors"));
+  auto saved = sums.begin();
+  for (auto& [term, sum] : sums_) sum = ExactSum::of_value(*saved++);
 }
 
-namespace {
-
-// num_samples * the sum of a * b, minus the sum of a times that of b: num_samples^2 times the covariance.
-ExactSum scaled_covariance(double num_samples, const ExactSum& a, const ExactSum& b, const ExactSum& products) {
+double PairSums::scaled_covariance(Term a, Term b, Term products) const {
   ExactSum count, covariance;
-  count.add(num_samples);
-  covariance.add_product(count, products);
-  covariance.add_product(a, b, /*is_negative=*/true);
-  return covariance;
+  count.add(num_samples());
+  covariance.add_product(count, sum(products));
+  covariance.add_product(sum(a), sum(b), /*is_negative=*/true);
+  return covariance.value();
 }
-
-}  // namespace
 
 double R2Score::compute() const {
-  if (num_samples_ < 2) return kNan;
-  const double errors = squared_errors_.value() * num_samples();
-  const double variance = scaled_covariance(num_samples(), y_, y_, yy_).value();
+  if (num_samples() < 2) return kNan;
+  const double errors = sum(Term::kSquaredError).value() * num_samples();
+  const double variance = scaled_covariance(Term::kY, Term::kY, Term::kYY);
   if (variance == 0) return errors == 0 ? 1 : 0;
   return 1 - errors / variance;
 }
 
 double PearsonCorrelation::compute() const {
-  if (num_samples_ < 2) return kNan;
-  const double of_x = scaled_covariance(num_samples(), x_, x_, xx_).value(),
-               of_y = scaled_covariance(num_samples(), y_, y_, yy_).value();
+  if (num_samples() < 2) return kNan;
+  const double of_x = scaled_covariance(Term::kX, Term::kX, Term::kXX),
+               of_y = scaled_covariance(Term::kY, Term::kY, Term::kYY);
   if (of_x == 0 || of_y == 0) return kNan;
-  const double both = scaled_covariance(num_samples(), x_, y_, xy_).value();
+  const double both = scaled_covariance(Term::kX, Term::kY, Term::kXY);
   return std::clamp(both / (std::sqrt(of_x) * std::sqrt(of_y)), -1.0, 1.0);
 }
 

@@ -3,6 +3,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <initializer_list>
+#include <map>
 #include <optional>
 
 #include "reference/metrics/exact_sum.hpp"
@@ -19,36 +21,47 @@ class PairSums {
  public:
   /// Both floating, of equal sizes; all elements count. Throws ArgumentError for others.
   void update(const at::Tensor& predictions, const at::Tensor& targets);
-  void reset() { *this = {}; }
+  void reset();
   [[nodiscard]] Value state_dict() const;
+  /// Throws ArgumentError for the state of another metric.
   void load_state_dict(const Value& state);
 
  protected:
+  /// What is summed, of x, a prediction, and y, a target.
+  enum class Term { kX, kY, kXX, kYY, kXY, kSquaredError, kAbsoluteError };
+  explicit PairSums(std::initializer_list<Term> terms);
   void merge_sums(const PairSums& other);
   [[nodiscard]] double num_samples() const { return static_cast<double>(num_samples_); }
+  [[nodiscard]] const ExactSum& sum(Term term) const { return sums_.at(term); }
+  [[nodiscard]] double mean(Term term) const { return sum(term).value() / num_samples(); }
+  /// num_samples() times the sum of `products` of `a` and `b`, minus the sum of a times that of b.
+  [[nodiscard]] double scaled_covariance(Term a, Term b, Term products) const;
 
+ private:
   std::int64_t num_samples_ = 0;
-  // Of x, a prediction, and y, a target.
-  ExactSum x_, y_, xx_, yy_, xy_, squared_errors_, absolute_errors_;
+  std::map<Term, ExactSum> sums_;
 };
 
 /// NaN without samples, as all metrics of this file.
 class MeanSquaredError : public PairSums {
  public:
+  MeanSquaredError() : PairSums({Term::kSquaredError}) {}
   void merge(const MeanSquaredError& other) { merge_sums(other); }
-  [[nodiscard]] double compute() const { return squared_errors_.value() / num_samples(); }
+  [[nodiscard]] double compute() const { return mean(Term::kSquaredError); }
 };
 
 class MeanAbsoluteError : public PairSums {
  public:
+  MeanAbsoluteError() : PairSums({Term::kAbsoluteError}) {}
   void merge(const MeanAbsoluteError& other) { merge_sums(other); }
-  [[nodiscard]] double compute() const { return absolute_errors_.value() / num_samples(); }
+  [[nodiscard]] double compute() const { return mean(Term::kAbsoluteError); }
 };
 
 /// The coefficient of determination: 1 for right predictions, 0 for those that are always the mean of the targets. With
 /// equal targets 1 if all predictions are right, else 0. NaN for fewer than two samples.
 class R2Score : public PairSums {
  public:
+  R2Score() : PairSums({Term::kY, Term::kYY, Term::kSquaredError}) {}
   void merge(const R2Score& other) { merge_sums(other); }
   [[nodiscard]] double compute() const;
 };
@@ -56,6 +69,7 @@ class R2Score : public PairSums {
 /// Pearson's correlation of predictions and targets. NaN if either are all equal, or for fewer than two samples.
 class PearsonCorrelation : public PairSums {
  public:
+  PearsonCorrelation() : PairSums({Term::kX, Term::kY, Term::kXX, Term::kYY, Term::kXY}) {}
   void merge(const PearsonCorrelation& other) { merge_sums(other); }
   [[nodiscard]] double compute() const;
 };

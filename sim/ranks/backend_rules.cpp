@@ -36,12 +36,12 @@ Rule gloo_rule(Collective op) {
     case Collective::kAllGatherIntoTensor:
     case Collective::kAllGatherCoalesced:
     case Collective::kAllGatherIntoTensorCoalesced:
-    case Collective::kGather: return {Dtypes::kNumbers};
+    case Collective::kGather:
+    case Collective::kAllToAll: return {Dtypes::kNumbers};
     case Collective::kScatter:
     case Collective::kAllToAllSingle: return {Dtypes::kNumbers, Memory::kContiguous, Memory::kContiguous};
     case Collective::kReduceScatter: return {Dtypes::kNumbersAndComplex, Memory::kNotPermuted, Memory::kContiguous};
-    case Collective::kReduceScatterTensor:
-    case Collective::kAllToAll: return {Dtypes::kNumbersAndComplex};
+    case Collective::kReduceScatterTensor: return {Dtypes::kNumbersAndComplex};
     case Collective::kSend:
     case Collective::kRecv: return {Dtypes::kAll, Memory::kContiguous, Memory::kContiguous};
     case Collective::kBarrier:
@@ -115,7 +115,7 @@ void check(Library library, Collective op, Memory memory, const TensorDescriptio
 
 void check_supported(Library library, Collective op, bool is_in_gloo) {
   check_argument(library != Library::kGloo || is_in_gloo,
-                 "{}: Gloo has it from torch 2.13 on; use all_to_all_single, with split sizes for parts of different "
+                 "{}: Gloo has it from torch 2.12 on; use all_to_all_single, with split sizes for parts of different "
                  "sizes",
                  accel::name_of(op));
 }

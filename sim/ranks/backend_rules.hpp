@@ -12,7 +12,7 @@
 ///
 ///     check_accepted(Library::kGloo, Collective::kBroadcast, {tensor});  // ArgumentError for int16
 ///
-/// Gloo's rules are those of ProcessGroupGloo in LibTorch 2.11 and 2.15, which differ in one collective: the rank knows
+/// Gloo's rules are those of ProcessGroupGloo in LibTorch 2.11 to 2.15, which differ in one collective: the rank knows
 /// whether its version has it. backend_rules_test.cpp compares every combination with real Gloo. NCCL's are those of
 /// NCCLUtils.hpp and ProcessGroupNCCL. Where Gloo accepts memory that is not contiguous and computes wrong values, the
 /// rules refuse it: a rehearsal must not pass where a real run computes other numbers.

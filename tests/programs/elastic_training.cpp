@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// A rank that joins has not computed it.
+// What evaluations have seen, which a rank that joins receives.
 struct Seen {
   double sum = 0;
   [[nodiscard]] accel::Value state_dict() const { return sum; }

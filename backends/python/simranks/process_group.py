@@ -8,7 +8,7 @@ from simranks.gloo_group import AVERAGE, GlooGroup
 from simranks.tensors import TORCH_VERSION, add_words
 from simranks.work import Several, Work
 
-_LACKS_ALL_TO_ALL = TORCH_VERSION < (2, 13)  # of lists, in Gloo
+_LACKS_ALL_TO_ALL = TORCH_VERSION < (2, 12)  # of lists, in Gloo
 
 
 class SimProcessGroup(GlooGroup):

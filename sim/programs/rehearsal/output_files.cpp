@@ -53,21 +53,6 @@ std::string utc_timestamp() {
   return text.data();
 }
 
-// mkdtemp creates the folder with access for its owner only, so that no other user can prepare files in it.
-TemporaryFolder::TemporaryFolder() {
-  auto pattern = (fs::temp_directory_path() / "sim-run.XXXXXX").string();
-  check_config(mkdtemp(pattern.data()) != nullptr,
-               "{}: cannot create a temporary folder; check its permissions, or set TMPDIR",
-               fs::temp_directory_path().string());
-  path_ = pattern;
-}
-
-// A destructor must not throw; a folder that cannot be removed is left to the system's cleaning of /tmp.
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
-}
-
 std::vector<std::string> lines_in(const std::string& path) {
   std::vector<std::string> lines;
   std::ifstream in(path);

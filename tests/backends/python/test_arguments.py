@@ -43,8 +43,8 @@ CALLS = [
     ("dist.irecv(a, rank)", "recv: rank 0 is the caller itself, which Gloo does not support; copy the tensor instead"),
     ("dist.all_to_all([a, b], [a, b])",
      "all_to_all: got tensors of shapes [4] and [3]; Gloo expects one shape; use all_to_all_single, with split sizes for parts "
-     "of different sizes" if TORCH >= (2, 13) else
-     "all_to_all: Gloo has it from torch 2.13 on; use all_to_all_single, with split sizes for parts of different sizes"),
+     "of different sizes" if TORCH >= (2, 12) else
+     "all_to_all: Gloo has it from torch 2.12 on; use all_to_all_single, with split sizes for parts of different sizes"),
     ("dist.all_to_all([a], [a, a])", "all_to_all outputs: got 1 tensors; expected 2, one per rank"),
     ("dist.new_group(backend='nccl')",
      "simulated ranks rehearse Gloo on CPUs, got backend 'nccl'; use backend='gloo', or `sim-run --map-cuda`"),

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <accel/all.hpp>
+#include <accel/metrics.hpp>
 #include <accel/models.hpp>
 #include <accel/pipeline.hpp>
 #include <accel/sync_batch_norm.hpp>
@@ -128,6 +129,9 @@ std::set<std::string> reachable_names() {
   REACHABLE(transformed);
   REACHABLE(tree_conversion);
   REACHABLE(tree_members);
+  REACHABLE(metrics::FBeta);
+  REACHABLE(metrics::over_ranks);
+  REACHABLE(metrics::own_rows);
   REACHABLE(ElasticRun);
   REACHABLE(ElasticStep);
   REACHABLE(pipeline_layer);

@@ -49,6 +49,12 @@ def all_to_all_single(rank, ranks, dtype):
     return [output]
 
 
+def all_to_all(rank, ranks, dtype):
+    outputs = [values(rank, 2, dtype) for _ in range(ranks)]
+    dist.all_to_all(outputs, [values(rank, 2, dtype) for _ in range(ranks)])
+    return outputs
+
+
 def message(rank, ranks, dtype):
     tensor = values(rank, 3, dtype)
     if rank == 0:
@@ -74,7 +80,7 @@ def main():
     cases = [(call, dtype, (name,)) for call in (all_reduce, reduce, reduce_scatter, reduce_scatter_tensor)
              for dtype in DTYPES for name in REDUCTIONS if name == "SUM" or not (GIVES_ONLY_SUMS and "scatter" in call.__name__)]
     cases += [(call, dtype, ()) for call in (broadcast, all_gather, all_gather_into_tensor, gather, scatter,
-                                             all_to_all_single, message, all_reduce_coalesced) for dtype in DTYPES]
+                                             all_to_all_single, all_to_all, message, all_reduce_coalesced) for dtype in DTYPES]
     for call, name, operations in cases:
         dtype = getattr(torch, name)
         try:
